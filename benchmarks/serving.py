@@ -42,7 +42,7 @@ def signatures(effort):
     `overhead_ms` is the difference of the medians.
     """
     job, model = _main_job()
-    served, samples = job.servable(model)
+    served, samples = job.prepare_export(model)
     request = tf.constant(samples[:1])
     traced = tf.function(lambda inputs: served(inputs, training=False))
     own_budget = {"max_iter": tf.constant(0, "int64"), "tol": tf.constant(-1.0)}
@@ -79,7 +79,7 @@ def warm_starts(effort, run, variant, speeds=_SPEEDS, frames=32):
     directory = WorkDirectory.open(run)
     configs.run_config(directory.config, variant)
     ((_, job, model),) = variants.trained(directory, [variant])
-    model, images = job.servable(model)
+    model, images = job.prepare_export(model)
     return {
         f"{speed:g} pixels": _warm_evaluations(model, images, speed, frames)
         for speed in speeds

@@ -11,7 +11,7 @@ from deq_keras.core.checks import check_count, did_you_mean
 from deq_keras.core.random import as_seed, fold_in
 from deq_keras.core.readout import check_answer, read_answers
 from deq_keras.core.structure import Nest, StateStructure, masked
-from deq_keras.initial_states import InitialState, Normal
+from deq_keras.initial_states import Normal
 from deq_keras.solvers import MAX_ITER, Solution, SolveRequest
 
 __all__ = [
@@ -135,6 +135,9 @@ class Selection:
             rest = tf.concat([[num_restarts, shape[0] // num_restarts], shape[1:]], 0)
             return tf.reshape(leaf, rest)  # (restarts, batch, ...)
 
+        # 1. Compute comparable answers of all restarts.
+        # 2. Choose a restart of each sample.
+        # 3. Compare the chosen restart with all restarts of its sample.
         answers = None
         if self.answer is not None:
             columns = [
@@ -254,61 +257,24 @@ def solve(
     batch_size = tf.shape(tree.flatten(request.initial_state)[0])[0]
     problem = problem.rows(repeat_rows(tf.range(batch_size), restarts))
     seed = as_seed((layer.seed or 0) if seed is None else seed)
-    state = multistart_states(layer.initial_state, state, restarts, seed)
+    if restarts > 1:
+        # All samples share the draws, so that the rest of the batch and the order of
+        # its samples do not affect a result. The slice has the shape of one state for
+        # each further restart, also in an empty batch. A solve draws its initial state
+        # and its noise with 0 and 1.
+        like = tree.map_structure(lambda leaf: tf.zeros_like(leaf[1:restarts]), state)
+        draw = layer.initial_state.random_part or Normal()
+        drawn = draw(like, fold_in(seed, 2))
+
+        def with_drawn(leaf: tf.Tensor, drawn: tf.Tensor) -> tf.Tensor:
+            repeated = tf.repeat(drawn, batch_size, axis=0)  # (restarts - 1) * batch
+            result = tf.concat([leaf[:batch_size], repeated], axis=0)
+            return tf.ensure_shape(result, leaf.shape)
+
+        state = tree.map_structure(with_drawn, state, drawn)
     state = masked(state, problem.mask)
     solution = layer.solver.solve(problem, request._replace(initial_state=state))
     return selection(solution, restarts)
-
-
-def multistart_states(
-    initial_state: InitialState, state: Nest, num_restarts: int, seed: tf.Tensor
-) -> Nest:
-    """Returns `state` with random states for all restarts except the first.
-
-    The states are drawn from the `random_part` of `initial_state`, or from N(0, 1) if
-    it is not random. All samples share the draws, so that the rest of the batch and the
-    order of its samples do not affect a result.
-
-    Args:
-        initial_state: A `deq_keras.initial_states.InitialState`.
-        state: Nest of tensors `(num_restarts * batch, ...)`: the batch of the first
-            restart, then the batch of the second, and so on.
-        num_restarts: Positive integer.
-        seed: Int32 tensor of shape `(2,)`. The seed of the solve.
-
-    Returns:
-        A nest like `state`.
-
-    Example:
-
-    >>> initial_state = deq_keras.initial_states.FromCell()
-    >>> states = deq_keras.multistart.multistart_states(
-    ...     initial_state, tf.zeros((6, 4)), num_restarts=3, seed=tf.constant([0, 0])
-    ... )
-    >>> np.unique(states, axis=0).shape
-    (3, 4)
-    """
-    if num_restarts == 1:
-        return state
-    num_rows = tree.flatten(state)[0].shape[0]
-    if num_rows is not None and num_rows % num_restarts:
-        raise ValueError(
-            "The inputs must contain all samples once per restart. Repeat them with "
-            "`deq_keras.multistart.repeat_rows(inputs, restarts)`. Received: "
-            f"{num_rows} samples, restarts={num_restarts}."
-        )
-    # Slices of zeros: the batch may be empty.
-    others = tree.map_structure(lambda leaf: tf.zeros_like(leaf[1:num_restarts]), state)
-    # A solve draws its initial state and its noise with 0 and 1.
-    drawn = (initial_state.random_part or Normal())(others, fold_in(seed, 2))
-
-    def with_drawn(leaf: tf.Tensor, drawn: tf.Tensor) -> tf.Tensor:
-        batch_size = tf.shape(leaf)[0] // num_restarts
-        repeated = tf.repeat(drawn, batch_size, axis=0)  # (restarts - 1) * batch
-        result = tf.concat([leaf[:batch_size], repeated], axis=0)
-        return tf.ensure_shape(result, leaf.shape)
-
-    return tree.map_structure(with_drawn, state, drawn)
 
 
 def _votes_for_majority(answers: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.reasoning.sudoku_boards import Puzzles, find_board, solve
+from training.data.reasoning.sudoku_boards import BOARDS, Puzzles, solve
 
 FOLDER = Path(__file__).parents[1] / "training" / "data" / "reasoning"
 _NUM_PUZZLES = 2000
@@ -20,7 +20,7 @@ def main(folder=FOLDER, count=_NUM_PUZZLES):
     """Writes the files `sudoku_4x4.npz` and `sudoku_6x6.npz`."""
     for side in (4, 6):
         generator = np.random.default_rng(_SEED)
-        puzzles = minimal_puzzles(generator, find_board(side), count)
+        puzzles = minimal_puzzles(generator, BOARDS[side], count)
         file = Path(folder) / f"sudoku_{side}x{side}.npz"
         np.savez_compressed(file, givens=puzzles.givens, solutions=puzzles.solutions)
 

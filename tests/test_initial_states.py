@@ -50,7 +50,7 @@ def test_deterministic_initial_states():
     np.testing.assert_array_equal(result["vector"][3], [0, 1, 2, 3, 4])
 
 
-def test_normal_is_drawn_for_each_entry():
+def test_moments_of_normal():
     state = _state(2000)
     result = initial_states.Normal(0.5)(state, SEED)
     for leaf in keras.tree.flatten(result):
@@ -59,7 +59,7 @@ def test_normal_is_drawn_for_each_entry():
         assert len(np.unique(leaf)) > 0.99 * leaf.numpy().size
 
 
-def test_draws_follow_from_the_seed_alone():
+def test_draws_depend_only_on_the_seed():
     for initial_state in (initial_states.Normal(), initial_states.Mixed()):
         one, two, other = (
             initial_state(_state(), seed)["map"]
@@ -84,7 +84,7 @@ def test_fractions_of_a_mixture():
     np.testing.assert_array_equal(is_cell, np.all(maps == 1.0, axis=(1, 2)))
 
 
-def test_without_a_seed_nothing_is_drawn():
+def test_nothing_is_drawn_without_a_seed():
     state = _state()
     assert initial_states.Normal()(state) is state
     assert initial_states.Mixed(["cell", "normal"])(state) is state

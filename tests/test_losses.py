@@ -19,7 +19,7 @@ from tests.layers.cells import FunctionCell
         ({"schedule": "constant"}, [1.0, 1.0, 1.0]),
     ],
 )
-def test_weights_are_those_of_torchdeq_divided_by_their_sum(arguments, expected):
+def test_weights_are_normalized_weights_of_torchdeq(arguments, expected):
     weights = losses.correction_weights(3, **arguments)
     np.testing.assert_allclose(weights, np.divide(expected, sum(expected)))
 
@@ -31,7 +31,7 @@ def _states(deq, inputs):
     return states
 
 
-def test_a_linear_criterion_of_a_linear_cell():
+def test_linear_criterion_of_a_linear_cell():
     """f = a z + u: the states are u (1 - a^k) / (1 - a), from which one step has the
     derivative 1."""
     a, counts = 0.5, [2, 4, 6]
@@ -52,7 +52,7 @@ def test_a_linear_criterion_of_a_linear_cell():
     np.testing.assert_allclose(tape.gradient(loss, u), 0 * u + 2, rtol=1e-7)
 
 
-def test_a_compiled_model_has_the_same_loss():
+def test_compiled_model_has_the_same_loss():
     inputs = np.linspace(-1, 1, 12, dtype="float32").reshape(4, 3)
     targets = np.ones((4, 2), "float32")
     deq = layers.DEQ(
@@ -70,23 +70,3 @@ def test_a_compiled_model_has_the_same_loss():
     )
     history = model.fit(inputs, [targets] * 3, verbose=0).history
     np.testing.assert_allclose(history["loss"][0], expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"schedule": "exp"}, "exponential"),
-        ({"gamma": 0.0}, "gamma=0.0"),
-        ({"schedule": "linear", "gamma": 1.5}, "gamma=1.5"),
-        ({"schedule": "constant", "gamma": 0.5}, "Remove it"),
-    ],
-)
-def test_errors(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        losses.correction_weights(2, **arguments)
-
-
-def test_states_must_be_a_list():
-    for states in (tf.zeros((3, 2)), []):
-        with pytest.raises(ValueError, match="initial_state=states"):
-            losses.fixed_point_correction(states, tf.reduce_sum)

@@ -30,9 +30,9 @@ def test_values_and_derivatives(name):
     np.testing.assert_allclose(prox.derivative(numbers), slope, atol=1e-14)
 
 
-@pytest.mark.parametrize("alpha", [1e-3, 0.3, 4.0])
 @ALL_BUT_EAGER_ARE_SLOW
-def test_the_proximal_map_solves_its_inclusion(name, alpha, regime):
+@pytest.mark.parametrize("alpha", [1e-3, 4.0])
+def test_proximal_map_solves_its_inclusion(name, alpha, regime):
     """For z = s(p), the subgradient of h is p - z: z + alpha (p - z) = x."""
     prox = proximal.get(name)
     points = tf.constant(NUMBERS)
@@ -42,7 +42,7 @@ def test_the_proximal_map_solves_its_inclusion(name, alpha, regime):
     np.testing.assert_allclose(found, values, rtol=1e-9, atol=1e-9)
 
 
-def test_the_derivative_of_the_proximal_map():
+def test_derivative_of_the_proximal_map():
     prox, alpha, step = proximal.get("tanh"), 0.3, 1e-6
     numbers = tf.constant(np.linspace(-2, 2, 9))
     with tf.GradientTape() as tape:
@@ -53,7 +53,7 @@ def test_the_derivative_of_the_proximal_map():
     np.testing.assert_allclose(tape.gradient(value, numbers), slope, rtol=1e-6)
 
 
-def test_what_is_not_finite_ends():
+def test_non_finite_inputs_stop():
     found = proximal.get("tanh").proximal(tf.constant([np.nan, np.inf, 0.0]), 0.5)
     assert not np.isfinite(found[0]) and found[2] == 0.0
 

@@ -1,18 +1,21 @@
 """Registry of experiments.
 
-A folder of `training.experiments` declares itself in its `__init__`, which must not
-import TensorFlow:
+A module of `training.experiments` declares itself:
+
+    EXPERIMENT = Experiment(CopyMemoryConfig, CopyMemoryJob, SCORE)
+
+Its name is the `experiment` of its configs, and all modules are found automatically. A
+large experiment is a folder. Its `__init__` names its parts as strings and does not
+import TensorFlow, so that commands that only read files start at once:
 
     EXPERIMENT = Experiment(ClassificationConfig, "job:ClassificationJob", ACCURACY)
-
-The name of the folder is the `experiment` of its configs. All folders are found
-automatically.
 """
 
 import importlib
 import os
 import pkgutil
 import sys
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .errors import InputError
@@ -59,19 +62,18 @@ class Experiment(NamedTuple):
 
     Attributes:
         schema: Dataclass of the configs, a `VariantsConfig`.
-        job: String `module:class` in the folder of the experiment. The `Job` of a
-            variant, imported when it runs.
+        job: The `Job` class of a variant, or a string `module:class` in the folder of
+            the experiment, which is imported when a variant runs.
         score: `Score` of the tables.
-        tables: String `module:function` in the folder of the experiment, or `None`. The
-            function returns additional tables of a `WorkDirectory` as text, or `None`,
-            and must not import TensorFlow.
+        tables: Function that returns additional tables of a `WorkDirectory` as text, or
+            `None`; or a string `module:function`. Defaults to `None`.
         generates: Boolean. Whether the models are language models, which generate text.
     """
 
     schema: type
-    job: str
+    job: type | str
     score: Score
-    tables: str | None = None
+    tables: Callable | str | None = None
     generates: bool = False
 
 
@@ -86,7 +88,7 @@ def find(name):
 
 
 def implementation(name):
-    """Imports the job class of an experiment."""
+    """Returns the job class of an experiment."""
     return _imported(name, find(name).job)
 
 
@@ -131,6 +133,8 @@ def check_generates(name):
 
 
 def _imported(name, path):
+    if not isinstance(path, str):
+        return path
     module, _, attribute = path.partition(":")
     return getattr(importlib.import_module(f"{_packages()[name]}.{module}"), attribute)
 
@@ -141,5 +145,4 @@ def _packages():
     return {
         module.name: f"{experiments.__name__}.{module.name}"
         for module in pkgutil.iter_modules(experiments.__path__)
-        if module.ispkg
     }

@@ -9,7 +9,7 @@ from deq_keras.core.checks import check_count
 from deq_keras.core.graphs import compiled
 from deq_keras.diagnostics import jacobian_norm, spectral_radius
 from deq_keras.diagnostics.subject import (
-    layer_inputs,
+    encoder,
     linearized_solution,
     single_layer,
 )
@@ -97,7 +97,7 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
             if mask is not None:
                 leaf._keras_mask = mask
         solution, linearization = linearized_solution(
-            self.layer, layer_inputs(self.subject, inputs), self.max_iter
+            self.layer, encoder(self.subject)(inputs), self.max_iter
         )
         radius = spectral_radius(linearization, max_iter=self.num_iterations, tol=_TOL)
         norm = jacobian_norm(linearization)

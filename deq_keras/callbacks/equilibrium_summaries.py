@@ -16,7 +16,6 @@ from deq_keras.solvers import SolveRequest
 
 # Lower bound of residuals, below the rounding error. The logarithm of 0 is infinite.
 _SMALLEST = 1e-30
-_QUANTILES = (0.25, 0.5, 0.75)
 
 
 class EquilibriumSummaries(keras.callbacks.Callback):
@@ -125,7 +124,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         if self._phase_is_new:
             self._phase_is_new = False
             with self._writer.as_default(epoch):
-                tf.summary.text(self._tag("phase"), self._described())
+                tf.summary.text(self._tag("phase"), self._strategies())
 
     def on_train_batch_end(self, batch, logs=None):
         self._throughput.step()
@@ -142,14 +141,19 @@ class EquilibriumSummaries(keras.callbacks.Callback):
             self._writer.flush()
 
     def _write(self, epoch):
+        # `stopped` shows how the layer solves. `trace` continues after its tolerance,
+        # so that the curves of all epochs have the same length.
         inputs = self.inputs()
         stopped, trace = self._solve(inputs)
         self._write_samples(stopped)
-        curve = _ResidualCurve(np.asarray(trace))
-        for budget, residual in curve.at_powers_of_two():
-            tf.summary.scalar(self._tag(f"residual_at/{budget:03d}"), residual)
+        quartiles = _residual_quartiles(np.asarray(trace))
+        total = len(quartiles)
+        for budget in range(1, total + 1):
+            if _is_power_of_two(budget) or budget == total:
+                tag = self._tag(f"residual_at/{budget:03d}")
+                tf.summary.scalar(tag, quartiles[budget - 1, 1])
         if _is_power_of_two(epoch + 1) or epoch + 1 == self.params["epochs"]:
-            self._write_curve(curve, epoch)
+            self._write_curve(quartiles, epoch)
         times = self._timer.measure(inputs)
         for part, seconds in times._asdict().items():
             tf.summary.scalar(self._tag(f"time_share/{part}"), seconds / sum(times))
@@ -163,12 +167,12 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         logarithm = np.log10(np.maximum(residual, _SMALLEST))
         tf.summary.histogram(self._tag("log10_residual"), logarithm)
 
-    def _write_curve(self, curve, epoch):
+    def _write_curve(self, quartiles, epoch):
         tag = f"{self._tag('residual_over_evaluations')}/epoch_{epoch:04d}"
-        for count, residual in enumerate(curve.median, start=1):
-            tf.summary.scalar(tag, residual, step=count)
-        if self.draw is not None and len(curve.median):
-            image = self.draw(curve.quartiles)
+        for count, (_, median, _) in enumerate(quartiles, start=1):
+            tf.summary.scalar(tag, median, step=count)
+        if self.draw is not None and len(quartiles):
+            image = self.draw(quartiles)
             tf.summary.image(self._tag("residual_curve"), image[None])
 
     def _solutions(self, inputs):
@@ -179,7 +183,8 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         trace = tf.where(tf.math.is_finite(full.residual), full.trace, float("nan"))
         return self.layer.solve(inputs), trace
 
-    def _described(self):
+    def _strategies(self):
+        """Returns the phase and the layer's strategies as Markdown."""
         names = ("solver", "gradient", "regularizer", "initial_state")
         lines = [f"    {name}: {getattr(self.layer, name)!r}" for name in names]
         return "\n".join([self.phase or "fit", "", *lines])
@@ -188,34 +193,22 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         return f"{self.layer.name}/{name}"
 
 
-class _ResidualCurve:
-    """Quartiles over samples of the smallest residual after each evaluation.
-
-    Ignores samples without a finite residual.
+def _residual_quartiles(trace):
+    """Returns quartiles over samples of the smallest residual after each evaluation.
 
     Args:
-        trace: Float array `(max_iter, batch)`. Trace of a `Solution`.
+        trace: Float array `(max_iter, batch)`. Trace of a `Solution`. Samples without a
+            finite residual are ignored.
 
-    Attributes:
-        quartiles: Float array `(max_iter, 3)`. Empty if all samples are ignored.
-        median: Float array `(max_iter,)`. The second quartile.
+    Returns:
+        Float array `(max_iter, 3)`. Empty if all samples are ignored.
     """
-
-    def __init__(self, trace):
-        # A trace is NaN after its sample has stopped. `fmin` ignores NaN.
-        best = np.fmin.accumulate(trace, axis=0)
-        best = best[:, np.isfinite(best).all(axis=0)]
-        has_samples = best.shape[1] > 0
-        self.quartiles = np.zeros((0, 3))
-        if has_samples:
-            self.quartiles = np.quantile(best, _QUANTILES, axis=1).T
-        self.median = self.quartiles[:, 1]
-
-    def at_powers_of_two(self):
-        """Returns pairs of evaluations (1, 2, 4, ..., `max_iter`) and their median."""
-        total = len(self.median)
-        counts = [2**k for k in range(total.bit_length()) if 2**k < total]
-        return [(count, self.median[count - 1]) for count in [*counts, total] if total]
+    # A trace is NaN after its sample has stopped. `fmin` ignores NaN.
+    best = np.fmin.accumulate(trace, axis=0)
+    best = best[:, np.isfinite(best).all(axis=0)]
+    if not best.shape[1]:
+        return np.zeros((0, 3))
+    return np.quantile(best, (0.25, 0.5, 0.75), axis=1).T
 
 
 class _Throughput:

@@ -28,19 +28,25 @@ class Configured:
         return f"{type(self).__name__}({arguments})"
 
 
-def arguments_of(instance: Any, cls: type) -> Config:
+def arguments_of(instance: Any, cls: type, *parts: Any) -> Config:
     """Returns the config of the arguments that the constructor of a class names.
 
-    The instance must hold each argument in an attribute of the same name.
+    The instance or one of its parts must hold each argument in an attribute of the same
+    name.
 
     Args:
         instance: Instance of `cls`.
         cls: Class whose `get_config` merges them into the config of its base class.
+        *parts: Objects that hold arguments which `instance` does not, such as a layer.
     """
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     _, *parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
     names = [one.name for one in parameters if one.kind not in variadic]
-    return {name: _plain(name, getattr(instance, name)) for name in names}
+    owners = (instance, *parts)
+    return {
+        name: _plain(name, next(getattr(o, name) for o in owners if hasattr(o, name)))
+        for name in names
+    }
 
 
 def _plain(name: str, value: Any) -> Any:

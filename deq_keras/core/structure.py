@@ -89,9 +89,12 @@ class StateStructure:
         """Returns `state` as a `(batch, features)` matrix of `self.dtype`."""
         columns = []
         for leaf, shape in zip(tree.flatten(state), self._column_shapes, strict=True):
-            columns.append(tf.reshape(tf.cast(leaf, self.dtype), shape))  # (B, D_i)
+            column = tf.cast(leaf, self.dtype)
+            if column.shape.rank != 2:
+                column = tf.reshape(column, shape)  # (B, D_i)
+            columns.append(column)
         matrix = columns[0] if len(columns) == 1 else tf.concat(columns, axis=1)
-        return tf.ensure_shape(matrix, self.matrix_shape)
+        return _with_shape(matrix, self.matrix_shape)
 
     def to_state(self, matrix: tf.Tensor) -> Nest:
         """Returns the nest that `to_matrix` would turn into `matrix`."""
@@ -99,8 +102,9 @@ class StateStructure:
         for column, leaf, shape in zip(
             self._columns(matrix), self.leaves, self._shapes, strict=True
         ):
-            tensor = tf.cast(tf.reshape(column, shape), leaf.dtype)  # (B, ...)
-            leaves.append(tf.ensure_shape(tensor, leaf.shape))
+            if leaf.shape.rank != 2:
+                column = tf.reshape(column, shape)  # (B, ...)
+            leaves.append(_with_shape(tf.cast(column, leaf.dtype), leaf.shape))
         return tree.pack_sequence_as(self.template, leaves)
 
     def largest_norm(self, matrix: tf.Tensor) -> tf.Tensor:
@@ -280,6 +284,14 @@ def interpolate(state: Nest, target: Nest, fraction: float) -> Nest:
 def row_norms(matrix: tf.Tensor) -> tf.Tensor:
     """Returns the norm of every row of a matrix, `(batch,)`."""
     return tf.sqrt(tf.squeeze(squared_norm(matrix), 1))
+
+
+def _with_shape(tensor: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
+    """Returns a tensor with a static shape, by an operation only if it is not known."""
+    is_known = tensor.shape.rank is not None
+    if is_known and tensor.shape.as_list() == shape.as_list():
+        return tensor
+    return tf.ensure_shape(tensor, shape)
 
 
 def _num_entries(

@@ -1,7 +1,6 @@
 """Measurements of the Jacobian at an equilibrium, of answers, and of a layer's time."""
 
 from deq_keras.core.linearization import Linearization, linearize
-from deq_keras.diagnostics.agreement import alignment_score, answer_agreement
 from deq_keras.diagnostics.answers_by_budget import (
     AnswersByBudget,
     answers_by_budget,
@@ -11,6 +10,8 @@ from deq_keras.diagnostics.certificate import Certificate, certify
 from deq_keras.diagnostics.gradient_quality import GradientQuality, gradient_quality
 from deq_keras.diagnostics.initial_state_comparison import (
     InitialStateComparison,
+    alignment_score,
+    answer_agreement,
     compare_initial_states,
 )
 from deq_keras.diagnostics.jacobian_norm import jacobian_norm

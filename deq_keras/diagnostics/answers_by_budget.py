@@ -9,7 +9,7 @@ import tensorflow as tf
 from deq_keras.core.checks import check_counts
 from deq_keras.core.structure import Nest, interpolate
 from deq_keras.diagnostics.weight_tied_model import WeightTiedModel
-from deq_keras.solvers import FixedPointIteration, Solution, SolveRequest
+from deq_keras.solvers import FixedPointIteration, SolveRequest
 
 # `overthinking` compares a budget with this multiple of it.
 _FACTOR = 10
@@ -76,34 +76,25 @@ def answers_by_budget(
     >>> curve.right(targets=[1, 1]).mean(axis=1)
     array([0.5, 0.5])
     """
-    budgets = _checked_budgets(budgets)
+    checked = check_counts("budgets", budgets)
+    if list(checked) != sorted(set(checked)):
+        raise ValueError(f"`budgets` must increase. Received: budgets={list(budgets)}.")
     solver = FixedPointIteration(tol=None, damping=damping, stop_mode=stop_mode)
     injection = model.inject(inputs)
     state = model.initial_state(injection) if initial_state is None else initial_state
     answers, residuals = [], []
-    for before, budget in zip((0, *budgets), budgets, strict=False):
+    for before, budget in zip((0, *checked), checked, strict=False):
         solution = solver.solve(
             lambda state: model.step(state, injection),
             SolveRequest(state, max_iter=budget - before),
         )
         answers.append(model.answer(solution.value))
         residuals.append(solution.trace)
-        state = _next(solution, solver.damping)
+        # The solution is the last evaluation; continue at the iterate that follows it.
+        state = solution.value
+        if solver.damping < 1.0:
+            state = interpolate(solution.point, state, solver.damping)
     return AnswersByBudget(tf.stack(answers), tf.concat(residuals, axis=0))
-
-
-def _next(solution: Solution, damping: float) -> Nest:
-    """Returns the next iterate of a damped iteration that ended at its budget."""
-    if damping == 1.0:
-        return solution.value
-    return interpolate(solution.point, solution.value, damping)
-
-
-def _checked_budgets(budgets: Sequence[int]) -> tuple[int, ...]:
-    checked = check_counts("budgets", budgets)
-    if list(checked) != sorted(set(checked)):
-        raise ValueError(f"`budgets` must increase. Received: budgets={list(budgets)}.")
-    return checked
 
 
 def overthinking(budgets: Sequence[int], accuracy: Sequence[float]) -> float:

@@ -73,6 +73,10 @@ class Arnoldi(NamedTuple):
                 `slots - num_kept + 1` are nonzero.
             num_kept: Positive integer. Number of vectors that span the new space.
         """
+        # 1. A vector of the space is V w, and A V w = V (H w) as long as the last
+        #    coordinate of w is zero: A acts on coordinates like the small matrix H.
+        # 2. Run the iteration on coordinates: products with H instead of A.
+        # 3. Map the new basis back to vectors, and pad it to the old size.
         slots = self.coefficients.shape[2]
         matrix = tf.cast(self.coefficients, weights.dtype)
         (inner,) = tf.while_loop(

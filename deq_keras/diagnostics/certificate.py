@@ -12,7 +12,7 @@ from deq_keras.core.problem import in_dtype
 from deq_keras.core.random import normal
 from deq_keras.core.structure import Nest, StateStructure, row_norms, squared_norm
 from deq_keras.diagnostics.spectral_radius import EPSILON
-from deq_keras.diagnostics.subject import layer_inputs, single_layer
+from deq_keras.diagnostics.subject import encoder, single_layer
 from deq_keras.solvers import FixedPointProblem
 
 # Power iterations for the norm of df/dz.
@@ -92,7 +92,20 @@ def certify(
     (True, True)
     """
     seed = check_integer("seed", seed)
-    problem, state = _problem_and_state(subject, inputs, state)
+    is_problem = isinstance(subject, FixedPointProblem)
+    if is_problem != (inputs is None) or (is_problem and state is None):
+        raise ValueError(
+            "Pass a DEQ layer or a model and its `inputs`, or a FixedPointProblem and "
+            f"a `state`. Received: a subject of type {type(subject).__name__}, "
+            f"inputs={inputs!r}, state={state!r}."
+        )
+    problem = subject
+    if not is_problem:
+        layer = single_layer(subject)
+        problem = layer.problem(encoder(subject)(inputs))
+        if state is None:
+            state = layer.solver.solve(problem, layer.request(problem)).value
+    state = tree.map_structure(tf.convert_to_tensor, state)
     structure = StateStructure(state)
     radius = problem.distance_bound(state)
     if radius is None:
@@ -114,25 +127,6 @@ def certify(
         radius=tf.where(is_refuted, tf.constant(float("inf"), radius.dtype), radius),
         kind=tf.where(is_refuted, "contradicted", kind),
     )
-
-
-def _problem_and_state(
-    subject: Any, inputs: Nest | None, state: Nest | None
-) -> tuple[FixedPointProblem, Nest]:
-    is_problem = isinstance(subject, FixedPointProblem)
-    if is_problem != (inputs is None) or (is_problem and state is None):
-        raise ValueError(
-            "Pass a DEQ layer or a model and its `inputs`, or a FixedPointProblem and "
-            f"a `state`. Received: a subject of type {type(subject).__name__}, "
-            f"inputs={inputs!r}, state={state!r}."
-        )
-    problem = subject
-    if not is_problem:
-        layer, inputs = single_layer(subject), layer_inputs(subject, inputs)
-        problem = layer.problem(inputs)
-        if state is None:
-            state = layer.solver.solve(problem, layer.request(problem)).value
-    return problem, tree.map_structure(tf.convert_to_tensor, state)
 
 
 def _jacobian_norm(

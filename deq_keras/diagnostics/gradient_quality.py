@@ -12,7 +12,7 @@ from deq_keras.core.checks import check_count, check_positive
 from deq_keras.core.problem import keras_masks
 from deq_keras.core.random import as_seed, normal_like
 from deq_keras.core.structure import Nest
-from deq_keras.diagnostics.subject import layer_inputs, single_layer
+from deq_keras.diagnostics.subject import encoder, single_layer
 from deq_keras.gradients import AdjointReport, ImplicitGradient
 from deq_keras.solvers import GMRES, Anderson, FixedPointIteration, SolveRequest
 
@@ -112,66 +112,60 @@ def gradient_quality(
     >>> print(quality)  # doctest: +SKIP
     """
     layer = single_layer(subject)
-    comparison = _Comparison(
-        layer,
-        _random_loss(seed) if loss is None else loss,
-        check_count("max_iter", max_iter),
-        check_positive("tol", tol),
-        seed,
-    )
-    inputs = layer_inputs(subject, inputs)
+    loss = _random_loss(seed) if loss is None else loss
+    max_iter, tol = check_count("max_iter", max_iter), check_positive("tol", tol)
+    inputs = encoder(subject)(inputs)
     mask = keras_masks(inputs)
     inputs = tree.map_structure(tf.convert_to_tensor, inputs)
     if not layer.built:
         layer(inputs)
-    gradients, exact, residuals = comparison.run(inputs, mask)
-    names = [variable.path for variable in layer.trainable_variables]
-    return _compared(names, gradients, exact, *residuals)
 
-
-class _Comparison(NamedTuple):
-    """The arguments of `gradient_quality`."""
-
-    layer: Any
-    loss: Loss
-    max_iter: int
-    tol: float
-    seed: int
-
-    def run(
-        self, inputs: Nest, mask: Nest
-    ) -> tuple[list[np.ndarray], list[np.ndarray], list[float]]:
-        """Returns the gradients of the layer, the exact ones, and two residuals."""
-        layer, reports = self.layer, list[AdjointReport]()
-        sources = [variable.value for variable in layer.trainable_variables]
-        sources += nonfinite.floating(inputs)
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(sources)
-            problem = layer.problem(inputs, mask)
-            request = layer.request(problem, SolveRequest(seed=self.seed))
-            value = layer.gradient.solve(problem, request, layer.solver).value
-            with tape.stop_recording():
-                solution = Anderson(self.max_iter, self.tol).solve(
-                    problem, SolveRequest(value, records_trace=False)
-                )
-            equilibrium = ImplicitGradient(GMRES(self.max_iter, self.tol)).solve(
-                problem,
-                SolveRequest(solution.value),
-                FixedPointIteration(1, tol=None),
-                reports.append,
+    weights = layer.trainable_variables
+    sources = [weight.value for weight in weights] + nonfinite.floating(inputs)
+    reports: list[AdjointReport] = []
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(sources)
+        problem = layer.problem(inputs, mask)
+        request = layer.request(problem, SolveRequest(seed=seed))
+        value = layer.gradient.solve(problem, request, layer.solver).value
+        with tape.stop_recording():
+            solution = Anderson(max_iter, tol).solve(
+                problem, SolveRequest(value, records_trace=False)
             )
-            losses = [
-                tf.reduce_sum(self.loss(state)) for state in (value, equilibrium.value)
-            ]
-        gradients, exact = (
-            [
-                tf.convert_to_tensor(leaf).numpy()
-                for leaf in tape.gradient(loss, sources, None, "zero")
-            ]
-            for loss in losses
+        # One evaluation at Anderson's equilibrium, which the gradient is attached to.
+        equilibrium = ImplicitGradient(GMRES(max_iter, tol)).solve(
+            problem,
+            SolveRequest(solution.value),
+            FixedPointIteration(1, tol=None),
+            reports.append,
         )
-        residuals = (solution.residual, reports[0].solution.residual)
-        return gradients, exact, [float(tf.reduce_max(one)) for one in residuals]
+        losses = [tf.reduce_sum(loss(one)) for one in (value, equilibrium.value)]
+    gradients, exact = (
+        [
+            tf.convert_to_tensor(leaf).numpy()
+            for leaf in tape.gradient(one, sources, unconnected_gradients="zero")
+        ]
+        for one in losses
+    )
+
+    # Compare single weights, all weights and all inputs.
+    groups = {weight.path: slice(i, i + 1) for i, weight in enumerate(weights)}
+    groups |= {"weights": slice(len(weights)), "inputs": slice(len(weights), None)}
+    pairs = {
+        name: (_flat(gradients[group]), _flat(exact[group]))
+        for name, group in groups.items()
+        if gradients[group]
+    }
+    with np.errstate(divide="ignore", invalid="ignore"):
+        norm, exact_norm = np.array(
+            [[np.linalg.norm(one) for one in pair] for pair in pairs.values()]
+        ).T
+        products = np.array([one @ other for one, other in pairs.values()])
+        cosine, ratio = products / (norm * exact_norm), norm / exact_norm
+    residuals = (solution.residual, reports[0].solution.residual)
+    return GradientQuality(
+        tuple(pairs), cosine, ratio, *(float(tf.reduce_max(one)) for one in residuals)
+    )
 
 
 def _random_loss(seed: int) -> Loss:
@@ -185,31 +179,6 @@ def _random_loss(seed: int) -> Loss:
         return tf.add_n(tree.flatten(products))
 
     return loss
-
-
-def _compared(
-    names: list[str],
-    gradients: list[np.ndarray],
-    exact: list[np.ndarray],
-    residual: float,
-    adjoint_residual: float,
-) -> GradientQuality:
-    """Returns the comparison of single weights, all weights and all inputs."""
-    count = len(names)
-    groups = {name: slice(i, i + 1) for i, name in enumerate(names)}
-    groups |= {"weights": slice(count), "inputs": slice(count, None)}
-    pairs = {
-        name: (_flat(gradients[group]), _flat(exact[group]))
-        for name, group in groups.items()
-        if gradients[group]
-    }
-    with np.errstate(divide="ignore", invalid="ignore"):
-        norm, exact_norm = np.array(
-            [[np.linalg.norm(one) for one in pair] for pair in pairs.values()]
-        ).T
-        products = np.array([one @ other for one, other in pairs.values()])
-        cosine, ratio = products / (norm * exact_norm), norm / exact_norm
-    return GradientQuality(tuple(pairs), cosine, ratio, residual, adjoint_residual)
 
 
 def _flat(leaves: list[np.ndarray]) -> np.ndarray:

@@ -1,7 +1,6 @@
 """The spectral radius of df/dz at an equilibrium."""
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from deq_keras.core.random import normal
 from deq_keras.core.structure import Nest, StateStructure
 from deq_keras.diagnostics.arnoldi import Arnoldi, begin
 from deq_keras.diagnostics.subject import (
-    layer_inputs,
+    encoder,
     linearized_solution,
     single_layer,
 )
@@ -61,12 +60,12 @@ class SpectralRadius(NamedTuple):
     num_iterations: tf.Tensor
 
 
-class _Search(NamedTuple):
+class _State(NamedTuple):
     """The loop's variables."""
 
     num_iterations: tf.Tensor  # () int32
     space: Arnoldi
-    is_searched: tf.Tensor  # (B,) bool
+    is_active: tf.Tensor  # (B,) bool, whether more iterations may help
     value: tf.Tensor  # (B,)
     residual: tf.Tensor  # (B,)
     converged: tf.Tensor  # (B,) bool
@@ -137,74 +136,61 @@ def spectral_radius(
     - Sorensen (1992), "Implicit application of polynomial filters in a k-step Arnoldi
       method": the restart.
     """
+    # An iteration, for all samples together:
+    # 1. Extend the Krylov space by one product with J^T.
+    # 2. After every sixth product, compute the dominant eigenvalue of the projection of
+    #    J^T on the space, its residual and its expected error. A sample converges if
+    #    the error is small and the previous estimate was the same.
+    # 3. If the space is full, restart it: keep the 24-dimensional Krylov space of a
+    #    vector without components along the small eigenvalues. It needs no product.
     max_iter = check_count("max_iter", max_iter)
     tol = check_non_negative("tol", tol)
-    linearization = _linearization(subject, inputs)
-    structure = StateStructure(linearization.point)
-    product = functools.partial(matrix_vjp, linearization, structure)
-    rounding = max(EPSILON[leaf.dtype] for leaf in structure.leaves)
-    start = _start(structure.to_matrix(linearization.point), seed)
-    search = tf.while_loop(
-        lambda *variables: tf.reduce_any(_Search(*variables).is_searched),
-        lambda *variables: _advanced(
-            _Search(*variables), product, max_iter, tol, rounding
-        ),
-        _first_search(begin(start, min(_SLOTS, max_iter)), start[:, 0]),
-        maximum_iterations=max_iter,
-    )
-    return SpectralRadius(
-        search.value, search.residual, search.converged, search.num_iterations
-    )
-
-
-def _linearization(subject: Any, inputs: Nest | None) -> Linearization:
     if isinstance(subject, Linearization) != (inputs is None):
         raise ValueError(
             "`inputs` must be given for a DEQ layer or a model, and only for them. "
             "Pass `max_iter` by name. Received: a subject of type "
             f"{type(subject).__name__}, inputs={inputs!r}."
         )
-    if inputs is None:
-        return subject
-    layer = single_layer(subject)
-    return linearized_solution(layer, layer_inputs(subject, inputs))[1]
-
-
-def _start(point: tf.Tensor, seed: int) -> tf.Tensor:
-    """Returns first vectors like `point`, equal for all samples."""
-    shape = tf.shape(point)
-    start = normal(shape[1:], [seed, 0], dtype=point.dtype)
-    return tf.ensure_shape(tf.broadcast_to(start, shape), point.shape)
-
-
-def _first_search(space: Arnoldi, number: tf.Tensor) -> _Search:
-    """Returns the loop's initial variables; `number` has a result's shape and dtype."""
-    nan = tf.zeros_like(number) + float("nan")
-    return _Search(
+    linearization = subject
+    if inputs is not None:
+        layer = single_layer(subject)
+        linearization = linearized_solution(layer, encoder(subject)(inputs))[1]
+    structure = StateStructure(linearization.point)
+    product = functools.partial(matrix_vjp, linearization, structure)
+    rounding = max(EPSILON[leaf.dtype] for leaf in structure.leaves)
+    point = structure.to_matrix(linearization.point)
+    # All samples start with the same vector.
+    start = normal(tf.shape(point)[1:], [seed, 0], dtype=point.dtype)
+    start = tf.ensure_shape(tf.broadcast_to(start, tf.shape(point)), point.shape)
+    nan = tf.zeros_like(point[:, 0]) + float("nan")
+    first = _State(
         num_iterations=tf.constant(0),
-        space=space,
-        is_searched=tf.ones_like(nan, tf.bool),
+        space=begin(start, min(_SLOTS, max_iter)),
+        is_active=tf.ones_like(nan, tf.bool),
         value=nan,
         residual=nan,
         converged=tf.zeros_like(nan, tf.bool),
     )
 
+    def iterate(*variables: Any) -> _State:
+        state = _State(*variables)
+        count, space = state.num_iterations + 1, state.space.extended(product)
+        state = state._replace(num_iterations=count, space=space)
+        is_due = (count == max_iter) | (space.size % _CHECK_EVERY == 0)
+        return tf.cond(
+            is_due | tf.reduce_all(_is_closed(space) | ~state.is_active),
+            lambda: _update_estimates(state, tol, rounding),
+            lambda: state,
+        )
 
-def _advanced(
-    search: _Search,
-    product: Callable[[tf.Tensor], tf.Tensor],
-    max_iter: int,
-    tol: float,
-    rounding: float,
-) -> _Search:
-    """Computes one product, and updates the estimates every few iterations."""
-    count, space = search.num_iterations + 1, search.space.extended(product)
-    search = search._replace(num_iterations=count, space=space)
-    is_over = (count == max_iter) | (space.size % _CHECK_EVERY == 0)
-    return tf.cond(
-        is_over | tf.reduce_all(_is_closed(space) | ~search.is_searched),
-        lambda: _looked_at(search, tol, rounding),
-        lambda: search,
+    last = tf.while_loop(
+        lambda *variables: tf.reduce_any(_State(*variables).is_active),
+        iterate,
+        first,
+        maximum_iterations=max_iter,
+    )
+    return SpectralRadius(
+        last.value, last.residual, last.converged, last.num_iterations
     )
 
 
@@ -215,33 +201,41 @@ def _is_closed(space: Arnoldi) -> tf.Tensor:
     return tf.equal(length, 0) | ~tf.math.is_finite(length)
 
 
-def _looked_at(search: _Search, tol: float, rounding: float) -> _Search:
+def _update_estimates(state: _State, tol: float, rounding: float) -> _State:
     """Updates the estimates and restarts a full space."""
-    space, is_searched, dtype = search.space, search.is_searched, search.value.dtype
+    space, is_active, dtype = state.space, state.is_active, state.value.dtype
     is_finite = nonfinite.finite_rows(space.coefficients)
-    is_used = (is_finite & is_searched)[:, None, None]
+    is_used = (is_finite & is_active)[:, None, None]
     projection = _jittered(tf.where(is_used, space.projection, 0.0))
-    values, num_kept = _eigenvalues(projection), min(_KEPT, projection.shape[1])
+    if is_compiled_by_xla():
+        raise ValueError(
+            "`spectral_radius` computes eigenvalues, which XLA does not support. Call "
+            "it outside of functions with `jit_compile=True`, such as in a callback."
+        )
+    # A GPU would factorize the small matrices of a batch one by one.
+    with tf.device("CPU:0"):
+        values = tf.linalg.eigvals(tf.cast(projection, tf.complex128))  # (B, slots)
+    num_kept = min(_KEPT, projection.shape[1])
     value, residual, error = (
         tf.where(is_finite, tf.cast(number, dtype), float("nan"))
         for number in _dominant(values, projection, space.link, rounding)
     )
     is_closed = _is_closed(space)
-    is_steady = is_closed | (tf.abs(value - search.value) <= tol * value)
+    is_steady = is_closed | (tf.abs(value - state.value) <= tol * value)
     converged = is_steady & (error <= tol * value) & tf.math.is_finite(value)
     # For a zero Jacobian, the eigenvalue zero is exact.
     residual = tf.where(residual > 0, residual / value, residual)
-    return _Search(
-        num_iterations=search.num_iterations,
+    return _State(
+        num_iterations=state.num_iterations,
         space=tf.cond(
             tf.equal(space.size, projection.shape[1]),
-            lambda: space.restarted(_filter(values, projection), num_kept),
+            lambda: space.restarted(_filter(values, projection, num_kept), num_kept),
             lambda: space,
         ),
-        is_searched=is_searched & ~(converged | is_closed),
-        value=tf.where(is_searched, value, search.value),
-        residual=tf.where(is_searched, residual, search.residual),
-        converged=search.converged | (is_searched & converged),
+        is_active=is_active & ~(converged | is_closed),
+        value=tf.where(is_active, value, state.value),
+        residual=tf.where(is_active, residual, state.residual),
+        converged=state.converged | (is_active & converged),
     )
 
 
@@ -253,18 +247,6 @@ def _jittered(projection: tf.Tensor) -> tf.Tensor:
     noise = np.random.default_rng(0).standard_normal(projection.shape[1:])
     eps = np.finfo(projection.dtype.as_numpy_dtype).eps
     return tf.cast(projection, tf.float64) * (1 + _JITTER * eps * noise)
-
-
-def _eigenvalues(matrix: tf.Tensor) -> tf.Tensor:
-    """Returns the eigenvalues of small matrices, complex `(B, slots)`, unordered."""
-    if is_compiled_by_xla():
-        raise ValueError(
-            "`spectral_radius` computes eigenvalues, which XLA does not support. Call "
-            "it outside of functions with `jit_compile=True`, such as in a callback."
-        )
-    # A GPU would factorize the small matrices of a batch one by one.
-    with tf.device("CPU:0"):
-        return tf.linalg.eigvals(tf.cast(matrix, tf.complex128))
 
 
 def _dominant(
@@ -290,10 +272,10 @@ def _dominant(
     return tf.reduce_max(moduli, axis=1), residual, error
 
 
-def _filter(values: tf.Tensor, projection: tf.Tensor) -> tf.Tensor:
-    """Removes the components of small Ritz values, `(B, slots)`."""
+def _filter(values: tf.Tensor, projection: tf.Tensor, num_kept: int) -> tf.Tensor:
+    """Returns the first vector of the space without its components along the small Ritz
+    values, `(B, slots)`: the product of (H - lambda I) over these values lambda."""
     slots = projection.shape[1]
-    num_kept = min(_KEPT, slots)
     moduli, order = tf.math.top_k(tf.abs(values), slots)
     shifts = tf.gather(values, order, batch_dims=1)
     # Keep or drop a conjugate pair as a whole.

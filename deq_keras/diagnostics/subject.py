@@ -87,24 +87,11 @@ def single_layer(model: Any) -> Any:
     return found[0]
 
 
-def layer_inputs(model: Any, inputs: Nest) -> Nest:
-    """Returns the inputs that the `DEQ` layer of a model receives.
-
-    Args:
-        model: `DEQ` layer, or a functional or sequential model with one.
-        inputs: Inputs of `model`.
-
-    Raises:
-        ValueError: If the layer is in a model of another kind.
-    """
-    return encoder(model)(inputs)
-
-
 def encoder(model: Any) -> Callable[[Nest], Nest]:
     """Returns the function from a model's inputs to its `DEQ` layer's inputs.
 
     Args:
-        model: See `layer_inputs`.
+        model: `DEQ` layer, or a functional or sequential model with one.
 
     Raises:
         ValueError: If the layer is in a model of another kind.
@@ -139,7 +126,7 @@ def head(model: Any) -> Callable[[Nest], Nest]:
     """Returns the function from the `DEQ` layer's output to the model's outputs.
 
     Args:
-        model: See `layer_inputs`.
+        model: See `encoder`.
 
     Raises:
         ValueError: If the layer is in a model of another kind, or the outputs of the
@@ -172,6 +159,8 @@ def head(model: Any) -> Callable[[Nest], Nest]:
 def _levels(model: Any, layer: Any) -> list[tuple[Any, Any]]:
     """Returns pairs of a model and the call in it that leads to a layer, from the
     outermost model to the innermost."""
+    # A nested model is a single call in the graph of the outer model. Descend from
+    # model to model until the call is the layer's own.
     levels = []
     while model is not layer:
         package = type(model).call.__module__.partition(".")[0]

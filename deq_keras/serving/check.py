@@ -170,6 +170,11 @@ def check_export(path, runtime, functions, samples, tolerance, batch_size=None):
         ExportError: If the file does not run, or its results differ.
         ValueError: If the model maps no sample to finite results.
     """
+    # 1. Make requests: sizes of batches, budgets, and one batch with an invalid sample.
+    # 2. Let the model answer them. It may fail on an invalid sample, and then the file
+    #    may fail, too.
+    # 3. Run the file in a fresh process, which lacks the model's code and settings.
+    # 4. Compare the samples that the model answers with finite numbers.
     requests = [
         request
         for function in functions

@@ -1,6 +1,5 @@
 """Export models to LiteRT with built-in operators only."""
 
-import contextlib
 import json
 import re
 import tempfile
@@ -111,6 +110,7 @@ def export_litert(
 
 def _converted(function):
     """Returns the bytes of the file."""
+    # Replace variables by constants, name inputs and outputs again, and convert.
     concrete, outputs = frozen(function, "LiteRT")
 
     @tf.function(input_signature=function.input_signature, autograph=False)
@@ -123,9 +123,15 @@ def _converted(function):
     # LiteRT loops cannot read weights that are not frozen.
     with tempfile.TemporaryDirectory() as folder:
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        with _quiet():
+        # Hides warnings about gradients, which a served file does not need.
+        logger = tf.get_logger()
+        level = logger.level
+        logger.setLevel("ERROR")
+        try:
             tf.saved_model.save(module, folder, {"serve": serve}, options)
             return _convert(folder)
+        finally:
+            logger.setLevel(level)
 
 
 def _ordered(content, function):
@@ -170,15 +176,3 @@ def _convert(folder):
             "them in their layers, or give an `input_signature` in which only the "
             f"batch axis is open. Received: {places[:1000]}."
         ) from error
-
-
-@contextlib.contextmanager
-def _quiet():
-    """Hides warnings about gradients, which a served file does not need."""
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel("ERROR")
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -159,7 +159,10 @@ class LoadedModel:
         is_empty = 0 in rows.values()
         if is_empty:
             # Runtimes fail on empty tensors, each in other operations: send one sample.
-            arrays |= {name: _placeholder_row(arrays[name]) for name in batched}
+            for name in batched:
+                row = (1, *arrays[name].shape[1:])
+                empty = b"" if arrays[name].dtype.kind == "O" else 0
+                arrays[name] = np.full(row, empty, arrays[name].dtype)
         num_rows = max(1, *rows.values()) if rows else 1
         arrays |= {
             name: _default_value(spec, num_rows)
@@ -242,12 +245,6 @@ def _default_value(spec, num_rows):
     # A non-finite state selects the initial state of the model.
     sizes = [num_rows if size is None else size for size in spec.shape]
     return np.full(sizes, np.nan, dtype)
-
-
-def _placeholder_row(array):
-    """Returns one row of zeros or empty strings."""
-    empty = b"" if array.dtype.kind == "O" else 0
-    return np.full((1, *array.shape[1:]), empty, array.dtype)
 
 
 def _checked(name, value, spec):

@@ -40,18 +40,8 @@ class ServedModel:
     """A model as functions of named tensors.
 
     Args:
-        model: A built `keras.Model`.
-        input_signature: Nest of `tf.TensorSpec`s of a request. `None` takes the
-            preprocessor's signature, or the model's.
-        max_iter_limit: Positive integer, the largest budget of a request. `None` takes
-            the largest `max_iter` of the model's solvers.
-        preprocessor: Optional function from the inputs of a request to the inputs of
-            the model.
-        postprocessor: Optional function of the model's outputs, of its inputs, and of a
-            Boolean tensor `(batch,)`, the mask of failed samples.
+        model: See `export_saved_model`, like the other arguments.
         batch_size: Positive integer, or `None` for any.
-        certify: Boolean. Whether statistics include the radius of each solve.
-        metadata: Optional dict of plain data, which the file stores.
 
     Attributes:
         signature: Nest of `tf.TensorSpec`s of a request.
@@ -70,7 +60,16 @@ class ServedModel:
         metadata=None,
     ):
         self.model = model
-        self._notes = _checked_plain(metadata)
+        self._notes = {} if metadata is None else metadata
+        stored = None
+        with contextlib.suppress(TypeError, ValueError):
+            stored = json.loads(json.dumps(self._notes, allow_nan=False))
+        if not isinstance(self._notes, dict) or stored != self._notes:
+            raise ValueError(
+                "`metadata` must be a dict of plain data, which JSON stores unchanged, "
+                "such as {'tuning': tuning.as_dict()}. Received: "
+                f"metadata={metadata!r} (of type {type(metadata).__name__})."
+            )
         self.certify = check_boolean("certify", certify)
         self.preprocessor = preprocessor
         self.postprocessor = postprocessor
@@ -98,20 +97,19 @@ class ServedModel:
             Dict for JSON: `inputs` and `outputs`, lists of names in order; `solvers`, a
             dict from each solve to its own `max_iter` and `tol`; and `metadata`.
         """
+        limit = self._limit or self.solve_outputs.max_iter
         return {
             "inputs": list(self.inputs),
             "outputs": output_names(function),
             "solvers": {
-                name: self._solver_metadata(name)
-                for name in self.solve_outputs.solutions
+                name: {
+                    "max_iter": min(solution.trace.shape[0], limit),
+                    "tol": self._tols[name],
+                }
+                for name, solution in self.solve_outputs.solutions.items()
             },
             "metadata": self._notes,
         }
-
-    def _solver_metadata(self, name):
-        budget = self.solve_outputs.solutions[name].trace.shape[0]
-        max_iter = min(budget, self._limit or self.solve_outputs.max_iter)
-        return {"max_iter": max_iter, "tol": self._tols[name]}
 
     def serve(self):
         """Returns a `tf.function` of the inputs. It runs the solvers as configured, and
@@ -147,6 +145,7 @@ class ServedModel:
                 and initial states.
             report: Function from `SolveOutputs` to a dict of tensors.
         """
+        # TensorFlow would broadcast an input with a single row: require equal rows.
         first = request[next(iter(self.inputs))]
         if first.shape.rank:
             request = {
@@ -157,22 +156,21 @@ class ServedModel:
         states = self.solve_outputs.states(request)
         scope = _RequestScope(
             self.model,
-            request.get("max_iter"),
-            request.get("tol"),
+            request,
             states,
             limit=self._limit or self.solve_outputs.max_iter,
-            certifies=self.certify,
+            bounds_distance=self.certify,
         )
         with scope:
             outputs = self.model(inputs, training=False)
-        if self.certify and not scope.radii:
+        radii = scope.radii
+        if self.certify and not radii:
             raise ValueError(
                 "`certify=True` needs a cell that bounds the distance to its "
                 "equilibrium: a monotone cell, or a cell whose `lipschitz_constant` is "
                 "known. Export without it. Received: the model "
                 f"{self.model.name!r}, which solves {list(scope.solutions)}."
             )
-        radii = scope.radii
         solve_outputs = SolveOutputs(scope.solutions, radii)
         if self.postprocessor is not None:
             outputs = self.postprocessor(outputs, inputs, solve_outputs.failed())
@@ -262,19 +260,19 @@ class _RequestScope(SolveScope):
 
     Args:
         model: The `keras.Model`.
-        max_iter: Integer scalar tensor, below 1 for the budget of each call; or `None`.
-        tol: Float scalar tensor, negative for the tolerance of each call; or `None`.
+        request: Dict of tensors. `"max_iter"`, if any, is below 1 for the budget of
+            each call, and `"tol"`, if any, negative for the tolerance of each call.
         initial_states: See `SolveScope`.
         limit: Positive integer. The largest budget.
-        certifies: Boolean. Whether to bound the distances to the equilibria.
+        bounds_distance: Boolean. Whether to bound the distances to the equilibria.
     """
 
     is_pure = True
 
-    def __init__(self, model, max_iter, tol, initial_states, limit, certifies):
+    def __init__(self, model, request, initial_states, limit, bounds_distance):
         super().__init__(model, initial_states=initial_states)
-        self._budget, self._tolerance = max_iter, tol
-        self._limit, self._certifies = limit, certifies
+        self._budget, self._tolerance = request.get("max_iter"), request.get("tol")
+        self._limit, self._bounds_distance = limit, bounds_distance
         self.radii = {}
 
     def __enter__(self):
@@ -296,24 +294,11 @@ class _RequestScope(SolveScope):
 
     def record(self, name, problem, solution):
         super().record(name, problem, solution)
-        radius = problem.distance_bound(solution.value) if self._certifies else None
+        radius = (
+            problem.distance_bound(solution.value) if self._bounds_distance else None
+        )
         if radius is not None:
             self.radii[name] = radius
-
-
-def _checked_plain(metadata):
-    """Returns a dict of plain data, `{}` for `None`. Raises `ValueError` for others."""
-    metadata = {} if metadata is None else metadata
-    stored = None
-    with contextlib.suppress(TypeError, ValueError):
-        stored = json.loads(json.dumps(metadata, allow_nan=False))
-    if not isinstance(metadata, dict) or stored != metadata:
-        raise ValueError(
-            "`metadata` must be a dict of plain data, which JSON stores unchanged, "
-            "such as {'tuning': tuning.as_dict()}. Received: "
-            f"metadata={metadata!r} (of type {type(metadata).__name__})."
-        )
-    return metadata
 
 
 def frozen(function, target):

@@ -162,23 +162,21 @@ class FixedPointSolver(Configured):
             if not can_stop:
                 budget_if_running = state.budget_if_running
 
-            # 3. Choose the next point. XLA computes it also after the last evaluation,
-            # where it is not used, because it would copy the memory into a branch.
+            # 3. Choose the next point; after the last evaluation, only if a step costs
+            # less than a branch. XLA would copy the memory into a branch.
             def step() -> tuple[tf.Tensor, Any]:
                 nonlocal is_step_checked
                 result = self.step(evaluation, state.memory, count)
                 if not is_step_checked:
                     self._check_step(result, evaluation.point, state.memory)
                     is_step_checked = True
-                if self.noise == 0.0 or seed is None:
-                    return result
                 next_point, memory = result
                 return self.perturbed(next_point, count, seed), memory
 
             unchanged = (state.next_point, state.memory)
             next_point, memory = (
                 step()
-                if rule.is_branchless
+                if rule.is_branchless or not tree.flatten(state.memory)
                 else tf.cond(count < budget_if_running, step, lambda: unchanged)
             )
             results = Solution(

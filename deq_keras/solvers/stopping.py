@@ -269,13 +269,11 @@ class StoppingRule(NamedTuple):
             norm, size = self._norms(residual, value, squared)
             error = self._error(norm, size, progress)
             # A lost residual does not matter beside a state that is much larger.
-            is_large = tf.maximum(norm, 1e-10 * size) > _SMALLEST_NORM
-            is_exact = tf.math.is_finite(norm + size) & is_large
-            is_due = ~is_exact
+            is_exact = tf.maximum(norm, 1e-10 * size) > _SMALLEST_NORM
+            is_exact &= tf.math.is_finite(norm + size)
+            is_clear = is_exact if self.tol is None else is_exact & (error > self.tol)
             if stands is not None:
-                is_due |= stands
-            if self.tol is not None:
-                is_due |= error <= self.tol
+                is_clear &= ~stands
 
             def settle_exactly() -> tuple[tf.Tensor, ...]:
                 needs_scale = tf.reduce_any(~is_exact & is_active)
@@ -291,13 +289,13 @@ class StoppingRule(NamedTuple):
                 )
 
             norm, size, error, status, running = tf.cond(
-                tf.reduce_any(is_due & is_active),
+                tf.reduce_any(is_active & ~is_clear),
                 settle_exactly,
                 lambda: (norm, size, error, status, budget_if_running),
             )
         smallest = progress.residual
         if self.tol is not None:
-            smallest = tf.where(norm < smallest, norm, smallest)
+            smallest = tf.minimum(norm, smallest)
         progress = Progress(answers, progress.start, smallest, size)
         return error, status, running, progress
 

@@ -36,27 +36,9 @@ class CharacterTokenizer(VocabularyTokenizer):
     'nab'
     >>> CharacterTokenizer.learn(["banana"]).get_vocabulary()
     ['a', 'b', 'n']
-    >>> CharacterTokenizer.from_text("banana").get_vocabulary()
-    ['a', 'b', 'n']
     """
 
     unknown_token = "\ufffd"
-
-    @classmethod
-    def from_text(cls, text, lowercase=False):
-        """Returns a tokenizer of the characters of one text.
-
-        Args:
-            text: String. `learn` accepts many.
-            lowercase: Boolean. Whether to convert text to lower case. Defaults to
-                `False`.
-        """
-        if not isinstance(text, str) or not text:
-            raise ValueError(
-                "`text` must be a string with at least one character. Use "
-                f"`{cls.__name__}.learn` for several. Received: text={text!r}."
-            )
-        return cls.learn([text], lowercase=lowercase)
 
     @staticmethod
     def count(text):

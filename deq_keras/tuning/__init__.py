@@ -1,12 +1,12 @@
 """Chooses the cheapest solver that keeps the answers of a trained model."""
 
-from deq_keras.tuning.binomial import upper_bound
 from deq_keras.tuning.result import (
     Outcome,
     Promise,
     Setting,
     Tuning,
     describe,
+    upper_bound,
 )
 from deq_keras.tuning.tune import tune
 

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core.graphs import compiled
 from deq_keras.core.problem import keras_masks
 from deq_keras.core.readout import equal_answers, read_answers
 from deq_keras.core.structure import Nest, where_rows
@@ -18,8 +19,7 @@ from deq_keras.solvers import (
     Solution,
     SolveRequest,
 )
-from deq_keras.tuning.binomial import upper_bound
-from deq_keras.tuning.result import Outcome, Promise
+from deq_keras.tuning.result import Outcome, Promise, upper_bound
 
 Answer = Callable[[Nest], Nest]
 
@@ -43,6 +43,8 @@ class Recording(NamedTuple):
         Args:
             tol: Tolerance. `None`: the result is the last iterate, not the best one.
         """
+        # Replay the solver's rules for each sample: it stops (`is_done`) at a residual
+        # of `tol` or a non-finite one, and returns the best iterate so far (`taken`).
         size, count = self.residual.shape
         steps, samples = np.arange(size)[:, None], np.arange(count)
         is_finite = np.isfinite(self.residual)
@@ -174,7 +176,7 @@ class Recorder:
             answers = read_answers(self._answer, solution.value)
             return answers, tf.equal(solution.status, CONVERGED)
 
-        return _traced_once(solve)
+        return compiled(solve)
 
     def _recorded(self, solver: FixedPointSolver) -> Callable:
         agrees = tf.Variable(tf.zeros([solver.max_iter, self._batch_size], "bool"))
@@ -185,7 +187,7 @@ class Recorder:
             request = SolveRequest(tol=tf.constant(-1.0), halting=agreement)
             return self._solve(solver, inputs, mask, request).trace
 
-        traced = _traced_once(solve)
+        traced = compiled(solve)
 
         def record(inputs: Nest, mask: Nest, reference: Nest) -> Recording:
             agrees.assign(tf.zeros_like(agrees))
@@ -193,22 +195,6 @@ class Recorder:
             return Recording(residual.numpy(), agrees.numpy())
 
         return record
-
-
-def _traced_once(function: Callable) -> Callable:
-    """Returns a compiled function for batches of one shape.
-
-    Otherwise TensorFlow warns of several compiled functions with the same code that are
-    called for only a few batches each.
-    """
-    compiled, traced = tf.function(function, autograph=False), list[Callable]()
-
-    def call(*arguments: Nest) -> Nest:
-        if not traced:
-            traced.append(compiled.get_concrete_function(*arguments))
-        return traced[0](*arguments)
-
-    return call
 
 
 class _Agreement:

@@ -91,8 +91,19 @@ def tune(
     >>> print(tuning)  # doctest: +SKIP
     >>> tuning.apply(model)  # doctest: +SKIP
     """
+    # 1. Split the data into halves.
+    # 2. On the first half, record the answer after each evaluation of each candidate.
+    #    Stopping at a tolerance or a budget only cuts these records short, so they
+    #    yield the answers of every setting without further solves.
+    # 3. Choose the cheapest setting that keeps the promise. This choice is biased: of
+    #    many settings, one keeps the promise on the first half by chance.
+    # 4. Measure it once on the second half, which no choice has seen.
     layer = single_layer(model)
-    promise = _checked_promise(promise)
+    promise = promise if isinstance(promise, Promise) else Promise(promise)
+    promise = Promise(
+        check_open_fraction("promise", promise.changed),
+        check_open_fraction("confidence", promise.confidence),
+    )
     solvers = _checked_candidates(candidates, layer.solver)
     batch_size = check_count("batch_size", batch_size)
     first, second = _halves(data, promise)
@@ -120,6 +131,11 @@ def tune(
         recording.outcome(solver, promise)
         for solver, recording in zip(compared, recordings, strict=True)
     )
+    # Exports and reports name the data of a promise by this hash.
+    digest = hashlib.sha256()
+    for leaf in map(np.asarray, tree.flatten(data)):
+        digest.update(f"{leaf.dtype.str} {leaf.shape}".encode())
+        digest.update(np.ascontiguousarray(leaf).tobytes())
     return Tuning(
         solver=chosen.solver,
         promise=promise,
@@ -129,17 +145,8 @@ def tune(
         previous=previous,
         num_without_reference=num_missing + also_missing,
         settings=tuple(one for group in settings for one in _front(group)),
-        data_hash=_hash(data),
+        data_hash=digest.hexdigest(),
         date=datetime.now(UTC).date().isoformat(),
-    )
-
-
-def _checked_promise(promise: float | Promise) -> Promise:
-    if not isinstance(promise, Promise):
-        promise = Promise(promise)
-    return Promise(
-        check_open_fraction("promise", promise.changed),
-        check_open_fraction("confidence", promise.confidence),
     )
 
 
@@ -157,7 +164,13 @@ def _checked_candidates(
             *(Anderson(_MAX_ITER, history=m, **shared) for m in (2, 5, 10)),
             Broyden(_MAX_ITER, **shared),
         ]
-        return found if any(_covers(one, own) for one in found) else [*found, own]
+        for one in found:
+            # A candidate may have all settings of the layer's solver.
+            same = {**one.get_config(), "max_iter": own.max_iter, "tol": own.tol}
+            is_same = type(one) is type(own) and same == own.get_config()
+            if is_same and one.max_iter >= own.max_iter:
+                return found
+        return [*found, own]
     is_list = isinstance(candidates, Sequence) and len(candidates) > 0
     if not is_list or not all(isinstance(one, FixedPointSolver) for one in candidates):
         raise ValueError(
@@ -165,13 +178,6 @@ def _checked_candidates(
             f"[deq_keras.solvers.Anderson(50)]. Received: candidates={candidates!r}."
         )
     return list(candidates)
-
-
-def _covers(solver: FixedPointSolver, other: FixedPointSolver) -> bool:
-    """Returns whether a candidate has all settings of another solver."""
-    ignored = {"max_iter": other.max_iter, "tol": other.tol}
-    is_same = {**solver.get_config(), **ignored} == other.get_config()
-    return type(solver) is type(other) and is_same and solver.max_iter >= other.max_iter
 
 
 def _answer_of_state(model: Any, layer: Any, answer: Answer | None) -> Answer:
@@ -266,11 +272,3 @@ def _front(settings: list[Setting]) -> list[Setting]:
         if not front or setting.outcome.evaluations < front[-1].outcome.evaluations:
             front.append(setting)
     return front
-
-
-def _hash(data: Nest) -> str:
-    digest = hashlib.sha256()
-    for leaf in map(np.asarray, tree.flatten(data)):
-        digest.update(f"{leaf.dtype.str} {leaf.shape}".encode())
-        digest.update(np.ascontiguousarray(leaf).tobytes())
-    return digest.hexdigest()

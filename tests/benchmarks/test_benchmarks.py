@@ -25,7 +25,7 @@ def tiny(dtype="float32"):
 
 def test_ratio_is_numerator_over_denominator():
     # Far enough apart for any load of the machine.
-    ratio = measuring.compare(lambda: time.sleep(0.1), lambda: None, EFFORT)
+    ratio = measuring.compare(lambda: time.sleep(0.05), lambda: None, EFFORT)
     assert ratio.median > 1 and ratio.difference > 0
     assert ratio.numerator.rounds == 2
 
@@ -50,11 +50,6 @@ def test_peak_is_what_a_call_allocates():
     assert measuring.peaks(make, cases) == pytest.approx(
         {"64 MiB": 64.0, "nothing": 0.0}, abs=6.0
     )
-
-
-def test_peaks_without_statistics_are_not_measurable(monkeypatch):
-    monkeypatch.setattr(measuring, "peak_growth", lambda call: None)
-    assert measuring.peaks(lambda: None, {"nothing": {}}) == measuring.NOT_MEASURABLE
 
 
 def test_command_prints_chosen_measurements_and_writes_json(tmp_path, capsys):
@@ -85,15 +80,6 @@ def test_commands_of_the_docs_name_measurements():
         _, _, chosen = options.partition("--only ")
         measurements = importlib.import_module(f"benchmarks.{name}").MEASUREMENTS
         assert set(chosen.partition(" --")[0].split()) <= set(measurements)
-
-
-@pytest.mark.parametrize("module", [solvers, gradients, models, serving])
-def test_help_lists_measurements(module, capsys):
-    with pytest.raises(SystemExit) as error:
-        module.main(["--help"])
-    assert error.value.code == 0
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in module.MEASUREMENTS)
 
 
 def test_output_in_a_missing_folder_raises(capsys):
@@ -147,16 +133,6 @@ def test_solvers():
 
 
 @pytest.mark.slow
-def test_memory_of_solvers():
-    sizes = {"batch": 8, "length": 64, "width": 256, "inner": 256}
-    peaks = solvers.memory(EFFORT, ["transformer_layer"], sizes, (6, 30))
-    peaks = peaks["transformer_layer"]
-    if peaks["unrolled"] != measuring.NOT_MEASURABLE:
-        assert peaks["unrolled"][30] > 3 * peaks["unrolled"][6]
-        assert peaks["anderson"][30] < 1.2 * peaks["anderson"][6]
-
-
-@pytest.mark.slow
 def test_compaction():
     sizes = {"batch": 8, "length": 4, "width": 8, "inner": 16}
     results = solvers.compaction(EFFORT, ["transformer_layer"], sizes)
@@ -166,11 +142,6 @@ def test_compaction():
         assert cost["median_evaluations"] < cost["most_evaluations"]
 
 
-def test_torchdeq_that_is_missing_is_reported(monkeypatch):
-    monkeypatch.setattr(solvers.importlib.util, "find_spec", lambda name: None)
-    assert "not installed" in solvers.torchdeq(EFFORT, **TINY)
-
-
 def test_torchdeq():
     if importlib.util.find_spec("torchdeq") is None:
         pytest.skip("torchdeq is not installed.")
@@ -178,26 +149,6 @@ def test_torchdeq():
     for name in solvers.SOLVERS:
         assert results["solve"][f"{name}, NFE 6"].median > 0
         assert results["train"][name].denominator.median > 0
-
-
-@pytest.mark.slow
-def test_memory_of_gradients():
-    """A tenfold budget needs little more memory, while the control grows."""
-    sizes = {"batch": 8, "length": 256, "width": 64, "inner": 256}
-    growth = gradients.solve_peaks(EFFORT, ["transformer_layer"], sizes=sizes)
-    if measuring.NOT_MEASURABLE not in growth.values():
-        ratios = {name: found["ratio"] for name, found in growth.items()}
-        assert ratios["transformer_layer, unrolled"] > 4.0
-        assert ratios["transformer_layer, reversible, beta 0.5"] <= 1.3
-        most = {name: found["mib"][60] for name, found in growth.items()}
-        unrolled = most["transformer_layer, unrolled"]
-        assert most["transformer_layer, checkpoints"] < 0.25 * unrolled
-    sizes = {"batch": 8, "length": 64, "width": 256, "inner": 256}
-    growth = gradients.training_peaks(EFFORT, ["transformer_layer"], (2, 6), sizes)
-    if measuring.NOT_MEASURABLE not in growth.values():
-        plain = growth["transformer_layer, plain"]["states_per_step"]
-        remat = growth["transformer_layer, remat"]["states_per_step"]
-        assert remat < 2.0 < plain
 
 
 SIZES = {"hidden_dim": 40, "num_heads": 10, "intermediate_dim": 40, "length": 4}
@@ -230,12 +181,6 @@ def test_runtime_of_models(monkeypatch):
     found = models.runtime(EFFORT, {"DEQ": (network, explicit, 3.1, None)})["DEQ"]
     assert found["training"]["median"] > 0 and found["inference"]["median"] > 0
     assert found["published_training"] == 3.1
-
-
-def test_model_of_images():
-    network = {**models._mdeq("tiny", 2), "regularizer": None}
-    weights = models.build(**network).trainable_variables
-    assert sum(np.prod(weight.shape) for weight in weights) == 158_890
 
 
 @pytest.mark.slow
@@ -293,11 +238,7 @@ def contest(**changes):
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        "DEQ",
-        *(pytest.param(k, marks=pytest.mark.slow) for k in ("weight-tied", "untied")),
-    ],
+    "kind", ["DEQ", pytest.param("weight-tied", marks=pytest.mark.slow)]
 )
 def test_training_ends_at_the_target(kind):
     keras.utils.set_random_seed(0)

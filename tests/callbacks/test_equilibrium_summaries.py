@@ -55,7 +55,7 @@ def events(folder):
     return values
 
 
-def test_a_run_writes_what_tensorboard_misses(tmp_path):
+def test_run_writes_its_summaries(tmp_path):
     parts = {"gradient": "neumann", "regularizer": "residual"}
     arguments = {"max_iter": 10, "phase": "first"}
     watched = fitted(plain_layer(**parts), tmp_path, **arguments)
@@ -95,30 +95,14 @@ def test_a_run_writes_what_tensorboard_misses(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_writer_takes_the_summaries_and_stays_open(tmp_path):
-    writer = tf.summary.create_file_writer(str(tmp_path))
-    fitted(plain_layer(gradient="neumann"), writer, epochs=1, max_iter=4)
-    with writer.as_default(5):
-        tf.summary.scalar("mine", 1.0)
-    writer.close()
-    assert len(list(tmp_path.iterdir())) == 1
-    tags = set(events(tmp_path))
-    assert {"mine", "deq/evaluations", "deq/phase"} <= tags
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gradient", "jit_compile"),
     [
-        ("phantom", False),
         ("implicit", False),
-        ("unrolled", False),
-        ("truncated", False),
-        ("neumann", True),
         ("truncated", True),
     ],
 )
-def test_training_is_what_it_is_without(tmp_path, gradient, jit_compile):
+def test_training_is_unchanged(tmp_path, gradient, jit_compile):
     """All that is random draws the same."""
     parts = {"gradient": gradient, "regularizer": "residual", "initial_state": "normal"}
     arguments = {"epochs": 2, "max_iter": 5, "jit_compile": jit_compile}
@@ -130,26 +114,7 @@ def test_training_is_what_it_is_without(tmp_path, gradient, jit_compile):
 
 
 @pytest.mark.slow
-def test_every_few_epochs_and_pictures(tmp_path):
-    drawn = []
-
-    def draw(quartiles):
-        drawn.append(quartiles)
-        return np.full((2, 3, 1), 7, "uint8")
-
-    fitted(plain_layer(), tmp_path, epochs=7, freq=3, max_iter=5, draw=draw)
-    written = events(tmp_path / "equilibrium")
-    assert list(written["deq/evaluations"]) == [0, 3, 6]
-    pictures = written["deq/residual_curve"]  # Epochs 1 and 4, and the last.
-    assert list(pictures) == [0, 3, 6]
-    _, _, encoded = pictures[6]
-    assert (tf.io.decode_png(encoded).numpy() == np.full((2, 3, 1), 7)).all()
-    for low, median, high in drawn[-1]:
-        assert 0 < low <= median <= high
-
-
-@pytest.mark.slow
-def test_samples_that_fail_are_left_out(tmp_path):
+def test_failed_samples_do_not_count(tmp_path):
     inputs = np.ones((3, 3), "float32")
     inputs[1] = np.nan
     fitted(plain_layer(gradient="neumann"), tmp_path, 1, inputs, max_iter=4)
@@ -160,34 +125,7 @@ def test_samples_that_fail_are_left_out(tmp_path):
     assert "deq/residual_at/004" not in events(tmp_path / "none" / "equilibrium")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
-def test_half_precision(tmp_path, dtype):
-    keras.config.set_dtype_policy(dtype)
-    fitted(plain_layer(gradient="neumann"), tmp_path, epochs=1, max_iter=4)
-    written = events(tmp_path / "equilibrium")
-    assert np.isfinite(written["deq/residual_at/004"][0])
-    assert written["deq/time_share/gradient"][0] >= 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (
-            {"max_iter": 0},
-            "`max_iter` must be a positive integer. Received: max_iter=0",
-        ),
-        ({"freq": 1.5}, "`freq` must be a positive integer"),
-        ({"inputs": np.ones((2, 3))}, "`inputs` must be a function"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments, words):
-    arguments = {"inputs": lambda: None, "log_dir": "logs", **arguments}
-    with pytest.raises(ValueError, match=words):
-        EquilibriumSummaries(plain_layer(), **arguments)
-
-
-def test_a_package_that_is_missing_is_named(monkeypatch):
+def test_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match="pip install tensorboard"):
+    with pytest.raises(ImportError, match="tensorboard"):
         EquilibriumSummaries(plain_layer(), lambda: None, "logs")

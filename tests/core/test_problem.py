@@ -27,12 +27,12 @@ def test_rows_are_the_problem_of_these_samples():
 
 
 @pytest.mark.parametrize("has_rows", [None, {"rate": "unknown", "kernel": False}])
-def test_unknown_rows_are_refused(has_rows):
+def test_unknown_rows_raise(has_rows):
     with pytest.raises(ValueError, match="which tensors of the injection"):
         _problem(has_rows=has_rows).rows(tf.constant([0]))
 
 
-def test_a_layer_hands_its_problem_to_any_solver():
+def test_any_solver_solves_the_problem_of_a_layer():
     deq = layers.DEQ(TanhCell(5))
     problem = deq.problem(INPUTS)  # Builds the layer.
     request = deq.request(problem, solvers.SolveRequest(tol=1e-6))
@@ -47,15 +47,14 @@ def test_a_layer_hands_its_problem_to_any_solver():
 
 
 @pytest.mark.parametrize("solver", ["anderson", "peaceman_rachford"])
-def test_a_state_is_not_a_request(solver):
+def test_state_instead_of_a_request_raises(solver):
     cell = layers.MonotoneDenseCell(5)
     deq = layers.DEQ(cell, solver)
     problem = deq.problem(INPUTS)
-    with pytest.raises(ValueError, match="(?s)must be a .*SolveRequest.*ndarray"):
-        deq.solver.solve(problem, np.zeros((4, 5), "float32"))
-    with pytest.raises(ValueError, match="(?s)must be a .*SolveRequest.*ndarray"):
-        deq.solve(INPUTS, np.zeros((4, 5), "float32"))
-    with pytest.raises(ValueError, match="needs a state of tensors to start from"):
+    for solve, first in ((deq.solver.solve, problem), (deq.solve, INPUTS)):
+        with pytest.raises(ValueError, match="(?s)SolveRequest.*Received"):
+            solve(first, np.zeros((4, 5), "float32"))
+    with pytest.raises(ValueError, match="state"):
         deq.solver.solve(problem, solvers.SolveRequest())
     with pytest.raises(ValueError, match="`inputs` or `injection`"):
         deq.problem()

@@ -8,17 +8,12 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from deq_keras import diagnostics, layers, solvers
+from deq_keras import layers, solvers
 from deq_keras.diagnostics import certify
 from tests.layers.cells import TanhCell
-from tests.regimes import slow
 
 RANDOM = np.random.RandomState(0)
 INPUTS = RANDOM.normal(size=(3, 4))
-
-GRAPH_IS_SLOW = pytest.mark.parametrize(
-    "exact_regime", ["eager", slow("graph")], indirect=True
-)
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +113,7 @@ def test_a_constant_that_f_exceeds_is_reported():
     np.testing.assert_array_equal(certificate.unique, [False, True, True])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_rounding_does_not_contradict_a_constant(dtype):
     matrix = 0.9 * _orthogonal(40)
     problem, state, _ = _linear(matrix, 0.9, dtype)
@@ -157,12 +152,11 @@ def _dense_layer(norm, activation="tanh", dtype="float64", **arguments):
     return deq
 
 
-@GRAPH_IS_SLOW
-def test_a_dense_cell_that_contracts(exact_regime):
+def test_dense_cell_that_contracts():
     deq = _dense_layer(0.8)
     exact = deq.solve(INPUTS, solvers.SolveRequest(tol=1e-12)).value
     distance = np.linalg.norm(deq.solve(INPUTS).value - exact, axis=1)
-    certificate = exact_regime(lambda x: certify(deq, x))(tf.constant(INPUTS))
+    certificate = tf.function(lambda x: certify(deq, x))(tf.constant(INPUTS))
     assert _kinds(certificate) == ["certified"] * 3
     assert np.all(certificate.unique) and np.all(distance > 1e-6)
     assert np.all(certificate.radius >= distance * (1 - 1e-6))
@@ -177,10 +171,8 @@ def test_a_dense_cell_that_expands_has_no_certificate():
 @pytest.mark.parametrize(
     "activation, weight_normalization",
     [
-        ("linear", False),
         ("tanh", True),
         ("sigmoid", False),
-        ("softplus", False),
         ("elu", True),
     ],
 )
@@ -198,9 +190,6 @@ def test_constants_of_a_dense_cell(activation, weight_normalization):
     constant = problem.lipschitz_constant
     np.testing.assert_allclose(constant, slope * np.linalg.norm(kernel, 2), rtol=1e-3)
     assert constant >= slope * np.linalg.norm(kernel, 2) * (1 - 1e-12)
-    grid = np.linspace(-10, 10, 200_001)
-    slopes = np.gradient(np.asarray(cell.activation(grid)), grid)
-    np.testing.assert_allclose(slopes.max(), slope, rtol=1e-3)
 
 
 def test_cells_without_a_constant():
@@ -209,18 +198,12 @@ def test_cells_without_a_constant():
         layers.DenseCell(4, "gelu"),
         layers.DenseCell(4, layer_normalization=True),
         layers.cell_from(keras.layers.Dense(4, "tanh"), "concat"),
-        layers.cell_from(layers.LayerNormalization()),
         layers.cell_from(
             keras.Sequential([keras.layers.Dense(4), layers.GroupNormalization(2)])
         ),
     ):
         problem = layers.DEQ(cell).problem(x)
         assert problem.lipschitz_constant is None
-
-
-class TwiceCell(layers.DenseCell):
-    def call(self, state, injection):
-        return 2 * super().call(state, injection)
 
 
 class Twice:
@@ -230,24 +213,9 @@ class Twice:
         return 2 * super().call(*args, **kwargs)
 
 
-class TwiceSequential(Twice, keras.Sequential):
-    pass
-
-
 class TwiceDense(keras.layers.Dense):
     def call(self, inputs):
         return 2 * super().call(inputs)
-
-
-class TwiceKernel(keras.layers.Dense):
-    @property
-    def kernel(self):
-        return 2 * super().kernel
-
-
-class TwiceActivation(keras.layers.Layer):
-    def call(self, inputs):
-        return 2 * inputs
 
 
 @dataclasses.dataclass
@@ -260,41 +228,16 @@ class Slope:
         return self.slope * inputs
 
 
-def _replaced(cell, **attributes):
-    for name, value in attributes.items():
-        setattr(cell, name, value)
-    return cell
-
-
 def _patched_call(layer):
     call = layer.call
     layer.call = lambda *args, **kwargs: 2 * call(*args, **kwargs)
     return layer
 
 
-class TwiceCalled(layers.DenseCell):
-    def __call__(self, *args, **kwargs):
-        return 2 * super().__call__(*args, **kwargs)
-
-
 CHANGED = {
-    "called": lambda: TwiceCalled(4),
-    "subclass": lambda: TwiceCell(4),
     "mixin": lambda: type("Mixed", (Twice, layers.DenseCell), {})(4),
     "patched": lambda: _patched_call(layers.DenseCell(4)),
     "slope": lambda: layers.DenseCell(4, Slope(2.0)),
-    "activation": lambda: layers.DenseCell(4, TwiceActivation()),
-    "recurrent": lambda: _replaced(
-        layers.DenseCell(4), recurrent=TwiceDense(4, use_bias=False)
-    ),
-    "kernel": lambda: layers.cell_from(TwiceKernel(4, "tanh")),
-    "dense": lambda: layers.cell_from(TwiceDense(4, "tanh")),
-    "patched_dense": lambda: layers.cell_from(
-        _patched_call(keras.layers.Dense(4, "tanh"))
-    ),
-    "sequential": lambda: layers.cell_from(
-        TwiceSequential([keras.layers.Dense(4, "tanh")])
-    ),
     "patched_sequential": lambda: layers.cell_from(
         _patched_call(keras.Sequential([keras.layers.Dense(4, "tanh")]))
     ),
@@ -308,7 +251,7 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("make", CHANGED.values(), ids=CHANGED)
-def test_a_changed_function_inherits_no_constant(make):
+def test_changed_function_inherits_no_constant(make):
     x = np.float32(INPUTS)
     deq = layers.DEQ(make(), solvers.FixedPointIteration(2))
     problem = deq.problem(x)
@@ -317,8 +260,8 @@ def test_a_changed_function_inherits_no_constant(make):
     assert _kinds(certify(deq, x)) == ["none"] * 3
 
 
-def test_a_subclass_can_state_its_own_constant():
-    class StatedCell(TwiceCell):
+def test_subclass_states_its_constant():
+    class StatedCell(Twice, layers.DenseCell):
         def lipschitz_constant(self, injection):
             return 2 * super().lipschitz_constant(injection)
 
@@ -334,14 +277,6 @@ def test_a_subclass_can_state_its_own_constant():
         np.testing.assert_allclose(problem.lipschitz_constant, factor * norm, rtol=1e-3)
 
 
-def test_the_activation_of_a_replaced_layer_counts():
-    recurrent = keras.layers.Dense(4, "sigmoid", use_bias=False)
-    cell = _replaced(layers.DenseCell(4), recurrent=recurrent)
-    problem = layers.DEQ(cell).problem(np.float32(INPUTS))
-    norm = np.linalg.norm(recurrent.kernel, 2)
-    np.testing.assert_allclose(problem.lipschitz_constant, norm / 4, rtol=1e-3)
-
-
 def test_an_update_of_lora_counts():
     deq = layers.DEQ(layers.cell_from(keras.layers.Dense(4, "tanh")))
     x = np.float32(INPUTS)
@@ -352,13 +287,6 @@ def test_an_update_of_lora_counts():
     norm = np.linalg.norm(dense.kernel, 2)
     assert norm > 1.1 * np.linalg.norm(dense._kernel, 2)
     np.testing.assert_allclose(deq.problem(x).lipschitz_constant, norm, rtol=1e-3)
-
-
-def test_a_kernel_of_integers_has_no_constant():
-    deq = layers.DEQ(layers.DenseCell(4))
-    deq(np.float32(INPUTS))
-    deq.cell.recurrent.quantize("int8")
-    assert deq.problem(np.float32(INPUTS)).lipschitz_constant is None
 
 
 def test_the_constant_of_a_cell_made_of_layers():
@@ -398,11 +326,10 @@ def test_padding_does_not_count():
     np.testing.assert_allclose(problem.distance_bound(state), distance, rtol=1e-5)
 
 
-@GRAPH_IS_SLOW
-def test_a_monotone_cell_has_its_own_bound(exact_regime):
+def test_monotone_cell_has_its_own_bound():
     deq = layers.DEQ(layers.MonotoneDenseCell(5))
     x = tf.constant(INPUTS, tf.float32)
-    certificate = exact_regime(lambda x: certify(deq, x))(x)
+    certificate = certify(deq, x)
     bound = deq.cell.distance_bound(deq.solve(x).value, deq.inject(x))
     np.testing.assert_allclose(certificate.radius, bound, rtol=1e-2)
     assert _kinds(certificate) == ["certified"] * 3 and np.all(certificate.unique)
@@ -415,11 +342,6 @@ class OtherCall(layers.MonotoneDenseCell):
         return 2 * super().call(state, injection)
 
 
-class OtherLinear(layers.MonotoneDenseCell):
-    def linear(self, state, operator):
-        return 2 * super().linear(state, operator)
-
-
 class OtherOperator(layers.MonotoneDenseCell):
     def inject(self, inputs, training=False):
         injection = super().inject(inputs, training)
@@ -428,9 +350,9 @@ class OtherOperator(layers.MonotoneDenseCell):
 
 @pytest.mark.parametrize(
     "cls, has_splitting",
-    [(OtherCall, False), (OtherLinear, False), (OtherOperator, True)],
+    [(OtherCall, False), (OtherOperator, True)],
 )
-def test_a_changed_monotone_cell_inherits_no_bound(cls, has_splitting):
+def test_changed_monotone_cell_inherits_no_bound(cls, has_splitting):
     x = np.float32(INPUTS)
     deq = layers.DEQ(cls(4), solvers.Anderson())
     problem, state = deq.problem(x), np.zeros((3, 4), "float32")
@@ -441,19 +363,6 @@ def test_a_changed_monotone_cell_inherits_no_bound(cls, has_splitting):
     assert _kinds(certify(deq, x)) == ["none"] * 3
     default = layers.DEQ(cls(4)).solver
     assert isinstance(default, solvers.PeacemanRachford) == has_splitting
-
-
-def test_a_changed_monotone_cell_can_state_its_own_bound():
-    class HalfOperator(layers.MonotoneDenseCell):
-        def inject(self, inputs, training=False):
-            injection = super().inject(inputs, training)
-            return {**injection, "operator": injection["operator"] / 2}
-
-        def strong_monotonicity(self):
-            return (1 + self.m) / 2  # I - W / 2 = I / 2 + (I - W) / 2
-
-    deq = layers.DEQ(HalfOperator(4), dtype="float32")
-    assert _kinds(certify(deq, np.float32(INPUTS))) == ["certified"] * 3
 
 
 def test_an_operator_that_is_not_monotone():
@@ -492,32 +401,3 @@ def test_a_model_and_a_given_state():
     far = certify(model, x, state=state)
     distance = np.linalg.norm(deq(encoder(x)), axis=1)
     assert np.all(far.radius >= distance * (1 - 1e-2))
-
-
-def test_a_solve_computes_no_bound(monkeypatch):
-    def fail(*_):
-        raise AssertionError
-
-    deq = layers.DEQ(layers.DenseCell(4))
-    deq(np.float32(INPUTS))
-    monkeypatch.setattr(layers.DenseCell, "lipschitz_constant", fail)
-    monkeypatch.setattr(solvers.FixedPointProblem, "distance_bound", fail)
-    deq.solve(np.float32(INPUTS))
-    tf.function(deq)(tf.constant(INPUTS, tf.float32))
-    deq(np.float32(INPUTS), training=True)
-
-
-def test_bad_arguments():
-    deq = layers.DEQ(layers.DenseCell(4))
-    problem = deq.problem(np.float32(INPUTS))
-    with pytest.raises(ValueError, match="Expected a DEQ layer"):
-        certify(keras.layers.Dense(2), INPUTS)
-    with pytest.raises(ValueError, match="and its `inputs`.*inputs=None"):
-        certify(deq)
-    with pytest.raises(ValueError, match="a FixedPointProblem and.*state=None"):
-        certify(problem)
-    with pytest.raises(ValueError, match="a FixedPointProblem and"):
-        certify(problem, INPUTS, state=np.zeros((3, 4), "float32"))
-    with pytest.raises(ValueError, match="`seed` must be an integer"):
-        certify(problem, state=np.zeros((3, 4), "float32"), seed=0.5)
-    assert diagnostics.Certificate._fields == ("radius", "kind")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from deq_keras import gradients, layers, solvers
-from deq_keras.diagnostics import GradientQuality, gradient_quality
+from deq_keras.diagnostics import gradient_quality
 
 SLOPES = np.array([0.8, 0.3])
 INPUTS = np.random.RandomState(0).normal(size=(4, 2))
@@ -70,7 +70,7 @@ def test_the_cosine_of_two_modes():
     )
 
 
-def test_a_model_is_not_changed_and_draws_are_seeded():
+def test_model_is_unchanged_and_draws_are_seeded():
     layer = layers.DEQ(layers.DenseCell(4), gradient="truncated", name="deq")
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), layer])
     before = [variable.numpy() for variable in model.variables]
@@ -81,22 +81,3 @@ def test_a_model_is_not_changed_and_draws_are_seeded():
     assert np.all(first.cosine > 0.9)
     kernels = [name.rsplit("/", 1)[-1] for name in first.components]
     assert kernels == ["kernel", "kernel", "bias", "weights", "inputs"]
-
-
-def test_a_table():
-    quality = GradientQuality(
-        ("cell/kernel", "inputs"), np.array([1.0, 0.6]), np.array([0.5, 1.0]), 1e-7, 0.0
-    )
-    assert repr(quality).splitlines() == [
-        "component    cosine  norm ratio  relative error",
-        "cell/kernel   1.000         0.5             0.5",
-        "inputs        0.600           1           0.894",
-        "residuals of the reference: 1.0e-07 forward, 0.0e+00 adjoint",
-    ]
-
-
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="Expected a DEQ layer"):
-        gradient_quality(keras.layers.Dense(2), INPUTS)
-    with pytest.raises(ValueError, match="`tol`"):
-        gradient_quality(_layer("implicit"), INPUTS, tol=0.0)

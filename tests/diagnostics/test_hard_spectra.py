@@ -1,4 +1,4 @@
-"""Spectra on which a power method errs: right, or flagged."""
+"""Spectra on which a power method errs."""
 
 import numpy as np
 import pytest
@@ -99,31 +99,23 @@ def large_spectra(size):
         bulk = np.linspace(-limit, limit, size - len(block))
         return hide(blocks(block, np.diag(bulk)))
 
-    found = {f"cycle-{n}": (hidden(cycle(n), 0.7, rotated), 0.9) for n in (3, 5, 8)}
-    found |= {f"pair-{a}": (hidden(rotation(a), 0.8, sheared), 0.9) for a in (0.1, 2.0)}
-    found["opposite"] = hidden(np.diag([0.9, -0.9]), 0.8, sheared), 0.9
-    found["cluster"] = rotated(np.diag(0.9 - 0.001 * np.arange(size))), 0.9
-    found["geometric"] = rotated(np.diag(0.9 ** np.arange(1.0, size + 1))), 0.9
-    found["identity"] = 0.7 * np.eye(size), 0.7
-    found["uniform"] = computed(np.random.RandomState(0).uniform(0, 0.01, (size, size)))
     random = np.random.RandomState(1).normal(size=(size, size)) / size**0.5
-    found["symmetric"] = computed((random + random.T) / 3)
-    in_double, others = (
-        {
-            f"jordan-{n}({v}) {hide.__name__}": (
-                hidden(jordan(v, n), 0.6 * abs(v), hide),
-                abs(v),
-            )
-            for n in sizes
-            for v in radii
-            for hide in (rotated, sheared)
-        }
-        for sizes, radii in (((2,), (0.9, -1.2)), ((2, 3, 6, 8), (0.1, 0.9, -1.2)))
-    )
-    others |= {f"jordan-{n}": (padded(jordan(0.5, n), size), 0.5) for n in (30, size)}
-    others |= {f"triangular-{s}": triangular(size, s) for s in (0.1, 1.0)}
-    others |= {"cycle": (cycle(size), 0.9), "random": computed(random)}
-    others["nilpotent"] = np.eye(size, k=1), 0.0
+    found = {
+        "cycle": (hidden(cycle(5), 0.7, rotated), 0.9),
+        "pair": (hidden(rotation(2.0), 0.8, sheared), 0.9),
+        "opposite": (hidden(np.diag([0.9, -0.9]), 0.8, sheared), 0.9),
+        "cluster": (rotated(np.diag(0.9 - 0.001 * np.arange(size))), 0.9),
+        "symmetric": computed((random + random.T) / 3),
+    }
+    in_double = {"jordan-2": (hidden(jordan(-1.2, 2), 0.7, sheared), 1.2)}
+    others = {
+        "jordan-6": (hidden(jordan(0.9, 6), 0.5, rotated), 0.9),
+        "jordan": (jordan(0.5, size), 0.5),
+        "triangular": triangular(size, 1.0),
+        "whole cycle": (cycle(size), 0.9),
+        "random": computed(random),
+        "nilpotent": (np.eye(size, k=1), 0.0),
+    }
     return found, in_double, others
 
 
@@ -131,7 +123,7 @@ def large_spectra(size):
 @pytest.mark.parametrize(
     "spectra, size", [(small_spectra, 16), slow(large_spectra, 200)]
 )
-def test_an_estimate_is_right_or_flagged(spectra, size, dtype):
+def test_estimate_is_right_or_not_converged(spectra, size, dtype):
     found, in_double, others = spectra(size)
     zoo = found | others | in_double
     result = measured(np.stack([padded(j, size) for j, _ in zoo.values()]), dtype)
@@ -148,7 +140,7 @@ def test_an_estimate_is_right_or_flagged(spectra, size, dtype):
     assert np.all(np.isfinite(list(values.values())))
 
 
-def test_an_easy_spectrum_costs_few_products():
+def test_easy_spectrum_costs_few_products():
     jacobian = np.diag(np.append(-0.9, np.linspace(-0.45, 0.45, 199)))
     result = measured(jacobian[None], "float32")
     assert result.converged[0] and result.num_iterations <= 15
@@ -162,19 +154,15 @@ def test_every_scale(scale):
     np.testing.assert_allclose(result.value, scale, rtol=1e-3)
 
 
-def test_a_sample_does_not_depend_on_its_batch(exact_regime):
+def test_samples_are_independent():
     """Not on their number, their order, their convergence or their NaN."""
     easy = np.diag(np.append(0.9, np.linspace(-0.4, 0.4, 59)))
     hard = rotated(np.diag(0.9 - 0.001 * np.arange(60)))
     jacobians = np.stack([easy, cycle(60), hard, np.full((60, 60), np.nan)])
 
     def results(rows):
-        linearize = exact_regime(
-            lambda: diagnostics.spectral_radius(
-                linear(tf.constant(jacobians[rows])), max_iter=45
-            )
-        )
-        return [tensor.numpy() for tensor in linearize()[:3]]
+        result = measured(jacobians[rows], max_iter=45)
+        return [tensor.numpy() for tensor in result[:3]]
 
     together = results([0, 1, 2, 3])
     np.testing.assert_array_equal(together[2], [True, False, True, False])
@@ -183,12 +171,9 @@ def test_a_sample_does_not_depend_on_its_batch(exact_regime):
             np.testing.assert_allclose(alone, batched[rows], rtol=1e-9)
 
 
-@pytest.mark.parametrize("regime", ["eager", "graph"], indirect=True)
-def test_a_jacobian_that_is_not_finite(regime):
+def test_non_finite_jacobian():
     jacobians = np.stack([np.diag([v, 0.5, 0.2]) for v in (np.nan, np.inf, 0.8)])
-    result = regime(
-        lambda: diagnostics.spectral_radius(linear(tf.constant(jacobians)))
-    )()
+    result = diagnostics.spectral_radius(linear(tf.constant(jacobians)))
     np.testing.assert_array_equal(result.converged, [False, False, True])
     np.testing.assert_array_equal(np.isnan(result.value), [True, True, False])
     np.testing.assert_array_equal(np.isnan(result.residual), [True, True, False])
@@ -196,31 +181,16 @@ def test_a_jacobian_that_is_not_finite(regime):
     assert result.num_iterations == 3
 
 
-def test_a_seed_fixes_the_answer():
+def test_seed_fixes_the_estimate():
     jacobian = np.random.RandomState(0).normal(size=(1, 50, 50))
     first, again, other = (measured(jacobian, max_iter=7, seed=s) for s in (3, 3, 4))
     np.testing.assert_array_equal(first.value, again.value)
     assert first.value[0] != other.value[0]
 
 
-def test_shapes_known_only_when_it_runs():
+def test_dynamic_shapes():
     for size in (1, 4):
         result = measured(np.stack([0.5 * np.eye(size), cycle(size, 0.8)]))
         np.testing.assert_allclose(result.value, [0.5, 0.8], rtol=1e-9)
         np.testing.assert_array_equal(result.converged, True)
     assert measured(np.zeros((0, 3, 3))).value.shape == (0,)
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (
-            {"max_iter": 0},
-            "`max_iter` must be a positive integer. Received: max_iter=0",
-        ),
-        ({"tol": -1.0}, "`tol` must be a finite number >= 0. Received: tol=-1.0"),
-    ],
-)
-def test_bad_arguments(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        diagnostics.spectral_radius(linear(tf.eye(2)[None]), **arguments)

@@ -27,10 +27,6 @@ def _first():
     return keras.Sequential([keras.Input((3,)), _layer(), keras.layers.Dense(2)])
 
 
-def _last():
-    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), _layer()])
-
-
 def _of_a_dict():
     inputs = keras.Input((3,))
     parts = {"x": inputs, "y": keras.layers.Dense(2)(inputs)}
@@ -38,8 +34,8 @@ def _of_a_dict():
     return keras.Model(inputs, keras.layers.Dense(2)(state["vector"]))
 
 
-@pytest.mark.parametrize("build", [_nested, _first, _last, _layer, _of_a_dict])
-def test_parts_put_together_are_the_model(build):
+@pytest.mark.parametrize("build", [_nested, _first, _layer, _of_a_dict])
+def test_composed_parts_equal_the_model(build):
     model = build()
     expected = model(X)
     encode, layer, head = split_model(model)
@@ -57,16 +53,6 @@ class TwiceSequential(keras.Sequential):
         return 2 * super().call(inputs, training=training, mask=mask)
 
 
-class TwiceModel(keras.Model):
-    def call(self, inputs, training=None, mask=None):
-        return 2 * super().call(inputs, training=training, mask=mask)
-
-
-def _around_of(cls):
-    inputs = keras.Input((3,))
-    return cls(inputs, _layer()(inputs))
-
-
 def _patched():
     model = _first()
     call = model.call
@@ -79,24 +65,19 @@ def _inner_of_another_call():
     return keras.Sequential([keras.Input((3,)), inner])
 
 
+def _without_a_layer():
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+
+
 @pytest.mark.parametrize(
-    "model, words",
-    [
-        (_around(), "nothing leads around"),
-        (keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), "0 DEQ layers"),
-        (TwiceSequential([keras.Input((3,)), _layer()]), "a `call` of its own"),
-        (_around_of(TwiceModel), "a `call` of its own"),
-        (_patched(), "a `call` of its own"),
-        (_inner_of_another_call(), "a `call` of its own"),
-    ],
-    ids=["around", "none", "sequential", "functional", "patched", "inner"],
+    "build", [_around, _without_a_layer, _patched, _inner_of_another_call]
 )
-def test_what_cannot_be_split(model, words):
-    with pytest.raises(ValueError, match=words):
-        split_model(model)
+def test_other_models_raise(build):
+    with pytest.raises(ValueError, match="Received"):
+        split_model(build())
 
 
-def test_the_mask_of_a_call_is_kept():
+def test_mask_of_a_call_is_kept():
     sequence, mask = keras.Input((4, 8)), keras.Input((4,), dtype="bool")
     layer = DEQ(TransformerCell(8, 2, 16), FixedPointIteration(20), name="deq")
     model = keras.Model([sequence, mask], layer(inputs=sequence, mask=mask))

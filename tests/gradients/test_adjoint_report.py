@@ -44,13 +44,12 @@ def _report(gradient, fn, inputs, solver, loss):
     "gradient, kernel, regime",
     [
         (GMRES, FULL, "graph"),
-        (GMRES, FULL, "eager"),
         (gradients.NeumannGradient(3), NILPOTENT, "xla"),
     ],
-    ids=["implicit-graph", "implicit-eager", "neumann-xla"],
+    ids=["implicit", "neumann"],
     indirect=["regime"],
 )
-def test_the_loss_error_of_a_linear_problem_is_exact(gradient, kernel, regime):
+def test_loss_error_of_a_linear_problem_is_exact(gradient, kernel, regime):
     @regime
     def compute(inputs):
         report, value, _ = _report(
@@ -72,14 +71,13 @@ def test_the_loss_error_of_a_linear_problem_is_exact(gradient, kernel, regime):
     "forward, adjoint, regime",
     [
         (PICARD, PICARD, "eager"),
-        (PICARD, solvers.GMRES(10, 1e-9), "graph"),
         (ANDERSON, solvers.FixedPointIteration(100, tol=None), "xla"),
         (ANDERSON, solvers.GMRES(10, 1e-9), "graph"),
     ],
-    ids=["slow", "slow_forward", "slow_adjoint", "solved"],
+    ids=["slow", "slow_adjoint", "solved"],
     indirect=["regime"],
 )
-def test_the_error_of_a_scalar_gradient(forward, adjoint, regime):
+def test_error_of_a_scalar_gradient(forward, adjoint, regime):
     """z = 0.99 z + k with the derivative of z for k at 0.99: z / (1 - 0.99)."""
     slope = tf.Variable(0.99, dtype="float64")
     injection = tf.ones((2, 1), tf.float64)
@@ -105,7 +103,7 @@ def test_the_error_of_a_scalar_gradient(forward, adjoint, regime):
     np.testing.assert_allclose(estimated, expected, rtol=0.01, atol=1e-6)
 
 
-def test_the_error_of_a_gradient_with_a_few_slow_modes():
+def test_error_of_a_gradient_with_slow_modes():
     """Plain steps of tanh(W z + u), whose slow modes a generic cotangent hardly sees:
     the growth of the residual shows them."""
     random = np.random.RandomState(1)
@@ -154,7 +152,7 @@ def test_samples_without_an_adjoint_do_not_count():
     assert np.isnan(report(0).forward_error)
 
 
-def test_training_logs_the_loss_error_in_units_of_the_loss():
+def test_training_logs_the_loss_error():
     deq = _linear_layer(GMRES, FULL)
     stem = keras.layers.Dense(3, dtype="float64")
     model = keras.Sequential([keras.Input((3,), dtype="float64"), stem, deq])
@@ -170,7 +168,7 @@ def test_training_logs_the_loss_error_in_units_of_the_loss():
     assert logs["deq_loss_error"] == 0.0
 
 
-def test_float16_does_not_log_an_error_of_the_scaled_loss():
+def test_float16_does_not_log_the_loss_error():
     names = {
         dtype: [m.name for m in _linear_layer(GMRES, FULL, dtype).metrics]
         for dtype in ("float32", "mixed_bfloat16", "mixed_float16")
@@ -178,35 +176,3 @@ def test_float16_does_not_log_an_error_of_the_scaled_loss():
     assert "deq_loss_error" in names["float32"]
     assert names["mixed_bfloat16"] == names["float32"]
     assert "deq_loss_error" not in names["mixed_float16"]
-
-
-def test_a_report_costs_no_evaluations_and_no_products():
-    counts = {"evaluations": 0, "products": 0}
-
-    @tf.custom_gradient
-    def counted(z):
-        counts["evaluations"] += 1
-
-        def backward(cotangent):
-            counts["products"] += 1
-            return 0.5 * cotangent
-
-        return 0.5 * z, backward
-
-    expected = None
-    for record in (None, lambda report: None):
-        counts.update(evaluations=0, products=0)
-        inputs = tf.constant(INPUTS)
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            equilibrium = gradients.ImplicitGradient().solve(
-                solvers.FixedPointProblem(lambda z, u: counted(z) + u, inputs),
-                solvers.SolveRequest(tf.zeros_like(inputs)),
-                solvers.FixedPointIteration(5, tol=None),
-                record,
-            )
-        tape.gradient(equilibrium.value, inputs)
-        expected = expected or dict(counts)
-    assert counts == expected
-    # The solver of both solves takes five; the linearization is one more.
-    assert counts == {"evaluations": 6, "products": 5}

@@ -9,8 +9,6 @@ import deq_keras
 from deq_keras import gradients, solvers
 from tests.regimes import slow
 
-OTHERS = ["implicit", "phantom", "unrolled", "truncated"]
-
 
 def steep(state, injection):
     """z / 2 + x, by way of numbers 600 times as large on the way back."""
@@ -21,17 +19,11 @@ def steep(state, injection):
     ("gradient", "dtype"),
     [
         ("neumann", "float16"),
-        *(
-            slow(*case)
-            for case in [
-                ("implicit", "float16"),
-                ("neumann", "bfloat16"),
-                ("implicit", "float32"),
-            ]
-        ),
+        slow("implicit", "float16"),
+        slow("neumann", "bfloat16"),
     ],
 )
-def test_an_overflow_in_the_adjoint_is_not_finite(exact_regime, gradient, dtype):
+def test_overflow_in_the_adjoint_is_not_finite(gradient, dtype):
     """A finite sum of the terms before it would pass for the gradient."""
     ones = tf.ones((2, 3), dtype)
     solver = solvers.FixedPointIteration(max_iter=20, tol=None)
@@ -49,7 +41,7 @@ def test_an_overflow_in_the_adjoint_is_not_finite(exact_regime, gradient, dtype)
 
     # 300 times the second overflows in float16, and the sum itself does not.
     weights = tf.constant([[1.0], [1000.0]], dtype)
-    found = exact_regime(of)(ones, weights).numpy().astype("float64")
+    found = tf.function(of)(ones, weights).numpy().astype("float64")
     np.testing.assert_allclose(found[0], 2.0, rtol=0.02)
     if dtype == "float16":
         assert np.isnan(found[1]).all()
@@ -60,13 +52,12 @@ def test_an_overflow_in_the_adjoint_is_not_finite(exact_regime, gradient, dtype)
 @pytest.mark.parametrize(
     ("gradient", "jit_compile"),
     [
-        slow("neumann", False),
-        *(slow(name, False) for name in OTHERS),
+        slow("implicit", False),
         slow("neumann", True),
         slow("truncated", True),
     ],
 )
-def test_skipped_steps_change_nothing_and_training_goes_on(gradient, jit_compile):
+def test_skipped_steps_change_nothing(gradient, jit_compile):
     keras.config.set_dtype_policy("mixed_float16")
     cell = deq_keras.layers.DenseCell(8)
     layer = deq_keras.layers.DEQ(cell, gradient=gradient, name="deq", seed=1)

@@ -53,18 +53,16 @@ def test_second_derivatives_in_training(gradient, regime):
 @pytest.mark.parametrize(
     "gradient, training, name, regime",
     [
-        ("truncated", False, "TruncatedGradient, outside of training, has", "graph"),
-        ("implicit", False, "ImplicitGradient has no second", "eager"),
-        ("implicit", True, "ImplicitGradient has no second", "graph"),
-        ("neumann", True, "NeumannGradient has no second", "eager"),
+        ("truncated", False, "TruncatedGradient", "graph"),
+        ("implicit", True, "ImplicitGradient", "graph"),
+        ("neumann", True, "NeumannGradient", "eager"),
+        ("reversible", True, "ReversibleGradient", "eager"),
     ],
     indirect=["regime"],
 )
-def test_what_has_no_second_derivative_says_so(gradient, training, name, regime):
-    """By the name that the user chose, and with what has one."""
+def test_missing_second_derivative_raises(gradient, training, name, regime):
     compute = regime(lambda: _derivatives(_layer(gradient), training))
-    match = name + ".*UnrolledGradient or TruncatedGradient.*`training=True`"
-    with pytest.raises(NotImplementedError, match=match):
+    with pytest.raises(NotImplementedError, match=f"{name}.*UnrolledGradient"):
         compute()
 
 
@@ -74,11 +72,11 @@ def test_what_has_no_second_derivative_says_so(gradient, training, name, regime)
         (
             gradients.TruncatedGradient(1, 60, free_fraction=1.0, free_noise=0.0),
             True,
-            "TruncatedGradient has only approximate.*free steps.*num_free_steps=0",
+            "TruncatedGradient",
             "graph",
         ),
-        (gradients.PhantomGradient(1, 1.0), True, "PhantomGradient has only", "eager"),
-        (gradients.TruncatedGradient(1, 0), False, "TruncatedGradient, out", "graph"),
+        (gradients.PhantomGradient(1, 1.0), True, "PhantomGradient", "eager"),
+        (gradients.TruncatedGradient(1, 0), False, "TruncatedGradient", "graph"),
     ],
     ids=["truncated", "phantom", "inference"],
     indirect=["regime"],
@@ -94,14 +92,15 @@ def test_second_derivatives_of_last_steps_warn(gradient, training, name, regime)
     np.testing.assert_allclose(second, -2 * value * slope, rtol=1e-9)
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("gradient", ["implicit", "phantom", "truncated"])
+@pytest.mark.parametrize(
+    "gradient, training", [("implicit", False), ("truncated", True)]
+)
 def test_forward_mode_raises(gradient, training):
     deq = layers.DEQ(layers.DenseCell(3), gradient=gradient, regularizer=None)
     inputs = tf.ones((2, 4))
     deq(inputs)
     with (
         tf.autodiff.ForwardAccumulator(inputs, tf.ones_like(inputs)),
-        pytest.raises(NotImplementedError, match="ForwardAccumulator.*jvp"),
+        pytest.raises(NotImplementedError, match="jvp"),
     ):
         deq(inputs, training=training)

@@ -10,9 +10,6 @@ from deq_keras.solvers import SolveRequest
 from deq_keras.testing.problems import dense_jacobians, relative_error
 from tests.gradients.cases import BATCH, FEATURES, START, Case, problem_of
 
-SOLVERS = (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden)
-LINEAR = (solvers.GMRES, solvers.BiCGStab)
-
 
 @pytest.fixture(scope="module")
 def expected():
@@ -32,9 +29,10 @@ def _assert_close(actual, expected, tolerance):
 @pytest.mark.parametrize(
     "forward, adjoint",
     [
-        *zip(SOLVERS, SOLVERS[1:]),
-        (solvers.Broyden, solvers.FixedPointIteration),
-        *((solvers.Broyden, adjoint) for adjoint in LINEAR),
+        (solvers.FixedPointIteration, solvers.Anderson),
+        (solvers.Anderson, solvers.Broyden),
+        (solvers.Broyden, solvers.GMRES),
+        (solvers.Broyden, solvers.BiCGStab),
     ],
     ids=lambda cls: cls.__name__,
 )
@@ -46,17 +44,18 @@ def test_float64_equals_the_dense_solution(forward, adjoint, expected):
     _assert_close(actual, expected, 1e-9)
 
 
-@pytest.mark.parametrize("cls", SOLVERS, ids=lambda cls: cls.__name__)
-def test_float32_equals_the_dense_solution(cls, expected):
+def test_float32_equals_the_dense_solution(expected):
     case = Case("float32")
     gradient = gradients.ImplicitGradient()
     compute = tf.function(case.gradients, autograph=False)
-    actual = compute(gradient, _solver(cls, 1e-6), case.sources)
+    actual = compute(gradient, solvers.Anderson(120, 1e-6), case.sources)
     _assert_close(actual, expected, 1e-4)
 
 
-@pytest.mark.parametrize("cls", (*SOLVERS, *LINEAR), ids=lambda cls: cls.__name__)
-def test_tiny_cotangents_are_solved_as_well(cls, expected):
+@pytest.mark.parametrize(
+    "cls", (solvers.Anderson, solvers.Broyden, solvers.GMRES), ids=lambda c: c.__name__
+)
+def test_tiny_cotangents(cls, expected):
     """The cotangent of a mean loss over many entries is small; an absolute ridge or
     tolerance would not see it."""
     case = Case("float64")
@@ -69,7 +68,7 @@ def test_tiny_cotangents_are_solved_as_well(cls, expected):
     _assert_close([1e9 * source for source in actual], expected, 1e-7)
 
 
-@pytest.mark.parametrize("adjoint", [None, "gmres", "bicgstab"])
+@pytest.mark.parametrize("adjoint", [None, "gmres"])
 def test_nested_states_and_injections(adjoint):
     """Two leaves and a dict injection give what the concatenated problem gives."""
     if adjoint is not None:
@@ -118,7 +117,7 @@ def test_two_backward_passes_are_equal():
         assert np.abs(one).max() > 0
 
 
-def test_the_start_gets_no_gradient():
+def test_initial_state_has_no_gradient():
     case = Case("float64")
     start = tf.ones((BATCH, FEATURES), tf.float64)
     with tf.GradientTape() as tape:
@@ -133,9 +132,9 @@ def test_the_start_gets_no_gradient():
 
 
 @pytest.mark.parametrize(
-    "cls", (solvers.Broyden, *LINEAR), ids=lambda cls: cls.__name__
+    "cls", (solvers.Broyden, solvers.GMRES), ids=lambda cls: cls.__name__
 )
-def test_the_adjoint_is_recorded(cls):
+def test_adjoint_is_recorded(cls):
     case = Case("float64")
     records = []
     adjoint = cls(max_iter=40, tol=1e-8)
@@ -154,13 +153,11 @@ def test_the_adjoint_is_recorded(cls):
     assert np.min(record.residual) > 1e-3
 
 
-@pytest.mark.parametrize("num_terms", [1, 3])
-def test_a_fixed_budget_of_iterations_is_the_neumann_series(num_terms):
+def test_neumann_gradient_is_the_series_of_the_dense_jacobian():
+    num_terms = 3
     case = Case("float64")
-    neumann = gradients.ImplicitGradient(
-        solvers.FixedPointIteration(max_iter=num_terms, tol=None)
-    )
     solver = solvers.Broyden(80, 1e-13)
+    neumann = gradients.NeumannGradient(num_terms)
     actual = case.gradients(neumann, solver, case.sources)
 
     injection = tf.matmul(case.inputs, case.projection)
@@ -181,7 +178,7 @@ def test_a_fixed_budget_of_iterations_is_the_neumann_series(num_terms):
     assert relative_error(actual[1], expected) < 1e-9
 
 
-def test_the_value_and_solution_of_every_gradient_are_the_same():
+def test_value_and_solution_of_all_gradients_are_equal():
     case = Case("float64")
     values = [
         gradients.get(name).solve(
@@ -199,8 +196,8 @@ def test_the_value_and_solution_of_every_gradient_are_the_same():
     np.testing.assert_array_equal(values[0].value, values[0].solution.value)
 
 
-@pytest.mark.parametrize("num_terms", [1, 4])
-def test_neumann_gradient_is_the_truncated_series(num_terms):
+def test_neumann_gradient_is_a_fixed_budget_of_iterations():
+    num_terms = 4
     case = Case("float64")
     solver = solvers.Broyden(25, 1e-13)
     adjoint = solvers.FixedPointIteration(max_iter=num_terms, tol=None)
@@ -211,7 +208,7 @@ def test_neumann_gradient_is_the_truncated_series(num_terms):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_a_growing_neumann_series_ends_before_the_first_large_term(jit_compile):
+def test_growing_neumann_series_ends_early(jit_compile):
     slopes = tf.constant([[0.5], [3.0], [-60.0], [1.2], [1e4], [1e300]], tf.float64)
 
     @tf.function(jit_compile=jit_compile)

@@ -96,19 +96,19 @@ class HidingCell(TanhCell):
 
 
 class FunctionCell(layers.EquilibriumCell):
-    """A cell of a bare function, to try out what a cell may and may not do."""
+    """A cell of bare functions, to try out what a cell may and may not do."""
 
-    def __init__(self, function, initial_state=None, **kwargs):
+    def __init__(self, function, initial_state=None, inject=None, **kwargs):
         super().__init__(**kwargs)
-        self.function = function
-        self.start = initial_state
+        self.functions = (function, initial_state, inject)
+
+    def inject(self, inputs, training=False):
+        inject = self.functions[2]
+        return inputs if inject is None else inject(inputs)
 
     def initial_state(self, injection):
-        return (
-            super().initial_state(injection)
-            if self.start is None
-            else (self.start(injection))
-        )
+        initial_state = self.functions[1] or super().initial_state
+        return initial_state(injection)
 
     def call(self, state, injection):
-        return self.function(state, injection)
+        return self.functions[0](state, injection)

@@ -62,13 +62,7 @@ CELLS = {
     "cell_from": (lambda: layers.cell_from(_sequential()), VECTORS),
     "TrellisCell": (lambda: layers.TrellisCell(8, weight_normalization=False), TEXTS),
 }
-OF_EACH_KIND = {
-    "cell_from",
-    "DenseCell_normalized",
-    "MultiscaleCell",
-    "TransformerCell",
-}
-SOME_SLOW = [name if name in OF_EACH_KIND else slow(name) for name in CELLS]
+OF_EACH_KIND = ["cell_from", "DenseCell_normalized", "MultiscaleCell"]
 
 
 def _model(name):
@@ -101,7 +95,7 @@ def _relative_error(actual, expected):
     return np.linalg.norm(actual - expected) / np.linalg.norm(expected)
 
 
-def test_every_cell_is_tried():
+def test_every_cell_is_tested():
     cells = {
         name
         for name in layers.__all__
@@ -111,48 +105,32 @@ def test_every_cell_is_tried():
     assert cells - {"EquilibriumCell", "MonotoneCell"} <= set(CELLS)
 
 
-@pytest.mark.parametrize("name", SOME_SLOW)
-def test_an_int8_model_is_near_and_loads(name, tmp_path):
+@pytest.mark.parametrize(
+    "name, mode, tolerance",
+    [
+        *(slow(name, "int8", 0.05) for name in CELLS if name not in OF_EACH_KIND),
+        *((name, "int8", 0.05) for name in OF_EACH_KIND),
+        ("MonotoneDenseCell", "int4", 0.3),
+        ("TransformerCell", "float8", 0.15),
+    ],
+)
+def test_quantized_model_is_near_and_is_saved(name, mode, tolerance, tmp_path):
     model, inputs = _model(name)
     expected = _outputs(model, inputs)
-    is_quantized = quantize(model, "int8")
+    is_quantized = quantize(model, mode)
     outputs = _outputs(model, inputs)
     if not is_quantized:
         np.testing.assert_array_equal(outputs, expected)
         return
-    assert 0 < _relative_error(outputs, expected) < 0.05
-    restored = _reloaded(model, tmp_path / "model.keras")
-    np.testing.assert_array_equal(_outputs(restored, inputs), outputs)
-
-
-def test_a_loaded_model_can_be_saved(tmp_path):
-    model, inputs = _model("MonotoneDenseCell")
-    assert quantize(model, "int8")
-    restored = _reloaded(model, tmp_path / "model.keras")
-    again = _reloaded(restored, tmp_path / "again.keras")
-    np.testing.assert_array_equal(_outputs(again, inputs), _outputs(model, inputs))
-
-
-@pytest.mark.parametrize(
-    "name, mode, tolerance",
-    [
-        ("MonotoneDenseCell", "int4", 0.3),
-        ("TransformerCell", "float8", 0.15),
-        slow("TransformerCell", "int4", 0.3),
-        slow("MonotoneDenseCell", "float8", 0.15),
-    ],
-)
-def test_other_modes_are_near_and_load(name, mode, tolerance, tmp_path):
-    model, inputs = _model(name)
-    expected = _outputs(model, inputs)
-    assert quantize(model, mode)
-    outputs = _outputs(model, inputs)
     assert 0 < _relative_error(outputs, expected) < tolerance
     restored = _reloaded(model, tmp_path / "model.keras")
     np.testing.assert_array_equal(_outputs(restored, inputs), outputs)
+    if name == "MonotoneDenseCell":  # A loaded model can be saved.
+        again = _reloaded(restored, tmp_path / "again.keras")
+        np.testing.assert_array_equal(_outputs(again, inputs), outputs)
 
 
-@pytest.mark.parametrize("name", ["DenseCell", "RecallCell", "TransformerCell"])
+@pytest.mark.parametrize("name", ["RecallCell", "TransformerCell"])
 def test_low_rank_updates_reach_the_output(name, tmp_path):
     model, inputs = _model(name)
     before = _outputs(model, inputs)
@@ -169,25 +147,12 @@ def test_low_rank_updates_reach_the_output(name, tmp_path):
     np.testing.assert_allclose(_outputs(restored, inputs), outputs, atol=1e-5)
 
 
-def test_the_lipschitz_bound_is_that_of_the_weights_that_are_applied():
+def test_lipschitz_bound_is_that_of_the_quantized_weights():
     model, _ = _model("MonotoneDenseCell")
     cell = model.get_layer("deq").cell
     expected = cell.lipschitz_bound()
     assert quantize(model, "int8")
     assert cell.lipschitz_bound() == pytest.approx(expected, rel=0.02)
-
-
-def test_a_stack_of_explicit_layers_is_near_and_loads(tmp_path):
-    cells = [layers.TransformerXLLayer(8, 2, intermediate_dim=16) for _ in range(2)]
-    symbolic = keras.Input(TEXTS.shape[1:])
-    stack = layers.TransformerStack(cells, num_layers=2)
-    model = keras.Model(symbolic, stack(symbolic))
-    expected = _outputs(model, TEXTS)
-    assert quantize(model, "int8")
-    outputs = _outputs(model, TEXTS)
-    assert _relative_error(outputs, expected) < 0.05
-    restored = _reloaded(model, tmp_path / "model.keras")
-    np.testing.assert_array_equal(_outputs(restored, TEXTS), outputs)
 
 
 def test_some_layers_may_stay_floats(tmp_path):
@@ -197,16 +162,16 @@ def test_some_layers_may_stay_floats(tmp_path):
     np.testing.assert_array_equal(_outputs(restored, inputs), _outputs(model, inputs))
 
 
-def test_a_file_that_could_not_tell_sublayers_apart_is_refused(tmp_path):
+def test_sublayers_of_equal_names_raise_when_saved(tmp_path):
     model, _ = _model("TanhCell")  # Two layers with automatic names.
     recurrent = model.get_layer("deq").cell.recurrent
     assert quantize(model, "int8", filters=lambda layer: layer is recurrent)
-    with pytest.raises(ValueError, match="Give each sublayer a `name` of its own"):
+    with pytest.raises(ValueError, match="`name`"):
         model.save(tmp_path / "model.keras")
 
 
-def test_a_quantizer_that_no_file_would_hold_is_refused(tmp_path):
+def test_quantizer_that_files_lose_raises_when_saved(tmp_path):
     model, _ = _model("DenseCell")
     assert quantize(model, config=Int8QuantizationConfig(activation_quantizer=None))
-    with pytest.raises(ValueError, match="cannot hold. Quantize with a mode"):
+    with pytest.raises(ValueError, match="mode"):
         model.save(tmp_path / "model.keras")

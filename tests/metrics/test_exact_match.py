@@ -12,7 +12,7 @@ SCORES = np.eye(3, dtype="float32")[ANSWERS]
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_a_sample_is_right_if_all_positions_are(jit_compile):
+def test_all_positions_must_be_right(jit_compile):
     metric = ExactMatch()
     assert np.isnan(metric.result())
     update = tf.function(metric.update_state, jit_compile=jit_compile)
@@ -39,7 +39,7 @@ def test_positions_without_weight_do_not_count(weight, expected):
     assert float(metric.result()) == pytest.approx(expected)
 
 
-def test_is_a_metric_of_a_model():
+def test_config_round_trip():
     metric = ExactMatch(name="solved")
     copy = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(metric)
@@ -47,8 +47,6 @@ def test_is_a_metric_of_a_model():
     assert copy.get_config() == metric.get_config()
 
 
-def test_labels_of_another_rank_are_refused():
-    with pytest.raises(
-        ValueError, match=r"classes \(batch, \*positions\).*\(3, 3, 1\)"
-    ):
+def test_labels_of_another_rank_raise():
+    with pytest.raises(ValueError, match="Received"):
         ExactMatch().update_state(LABELS[..., None], SCORES)

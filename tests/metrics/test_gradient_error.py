@@ -35,16 +35,16 @@ def _warnings(solver, gradient="implicit", epochs=2):
 
 
 @pytest.mark.parametrize(
-    ("adjoint", "error", "of_adjoint"),
-    [(None, 84, 60), (solvers.GMRES(5, 1e-4), 61, 0)],
+    ("adjoint", "error", "epochs"),
+    [(None, 84, 3), (solvers.GMRES(5, 1e-4), 61, 1)],
     ids=["both", "forward"],
 )
-def test_slow_solves_warn_once(adjoint, error, of_adjoint):
-    """Both series miss what 0.99 to the power of 49 or 50 is: 0.611 or 0.605."""
+def test_slow_solves_warn_once(adjoint, error, epochs):
+    """The series miss 0.99 to the power of 49 or 50: 0.611 or 0.605."""
     gradient = gradients.ImplicitGradient(adjoint)
-    (message,), logs = _warnings(solvers.FixedPointIteration(50, 1e-3), gradient, 3)
-    assert f"error of {error}% (deq_gradient_error): 61% from forward" in message
-    assert f"{of_adjoint}% from adjoint" in message and "max_iter" in message
+    solver = solvers.FixedPointIteration(50, 1e-3)
+    (message,), logs = _warnings(solver, gradient, epochs)
+    assert f"{error}%" in message and "61% from forward" in message
     np.testing.assert_allclose(logs["deq_gradient_error"], error / 100, atol=6e-3)
     # The residuals show nothing.
     assert max(logs["deq_residual"] + logs["deq_adjoint_residual"]) < 0.02
@@ -55,11 +55,11 @@ def test_slow_solves_warn_once(adjoint, error, of_adjoint):
     [solvers.FixedPointIteration(1000, 1e-5), solvers.Anderson(50, 1e-4)],
     ids=lambda solver: type(solver).__name__,
 )
-def test_solves_that_are_done_do_not_warn(solver):
+def test_converged_solves_do_not_warn(solver):
     assert not _warnings(solver)[0]
 
 
-def test_a_gradient_that_is_not_exact_does_not_warn():
+def test_other_gradients_do_not_warn():
     messages, logs = _warnings(solvers.Anderson(50, 1e-4), gradients.NeumannGradient(3))
     assert not messages and "deq_gradient_error" not in logs
 
@@ -68,7 +68,7 @@ def test_a_gradient_that_is_not_exact_does_not_warn():
     ("errors", "is_told"),
     [([0.2, 0.4], True), ([0.2, np.nan, 0.4], True), ([0.2, 0.2], False), ([], False)],
 )
-def test_the_mean_error_is_judged_once(errors, is_told):
+def test_mean_error_warns_once(errors, is_told):
     metric = GradientError(name="error")
     update = tf.function(metric.update_state)
     with warnings.catch_warnings(record=True) as record:
@@ -83,11 +83,6 @@ def test_the_mean_error_is_judged_once(errors, is_told):
     assert all("30% (error): 30% from forward" in message for message in messages)
 
 
-def test_the_end_of_the_only_epoch_warns():
-    messages, _ = _warnings(solvers.FixedPointIteration(50, 1e-3), epochs=1)
-    assert len(messages) == 1
-
-
 def test_a_threshold():
     metric = GradientError(threshold=0.5)
     metric.update_state(0.0, 0.4)
@@ -97,5 +92,3 @@ def test_a_threshold():
         metric.reset_state()
     copy = GradientError.from_config(metric.get_config())
     assert copy.threshold == 0.5
-    with pytest.raises(ValueError, match="`threshold`.*Received: threshold=0"):
-        GradientError(threshold=0)

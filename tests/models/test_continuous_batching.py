@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import gradients, layers, models, solvers
-from tests.layers.cells import FunctionCell, TanhCell, TwoScaleCell
+from tests.layers.cells import FunctionCell, TanhCell
 from training.runs import checkpoint
 
 COUNTING = solvers.FixedPointIteration(max_iter=2, tol=None)
@@ -58,7 +58,7 @@ def _held(carried):
     return [x.tolist(), state.tolist(), segments.tolist()]
 
 
-def test_the_oldest_leave_and_others_go_on(carried):
+def test_oldest_samples_leave(carried):
     _feed(carried, [1, 2])
     assert _held(carried) == [[1, 2, 1, 2, 1, 2], [2] * 6, [1] * 6]
     _feed(carried, [3, 4])
@@ -79,7 +79,7 @@ def test_the_oldest_leave_and_others_go_on(carried):
     assert _held(carried)[1:] == [[2] * 6, [1] * 6]
 
 
-def test_fresh_samples_inherit_the_states_of_those_that_leave(carried):
+def test_fresh_samples_inherit_states(carried):
     carried.inherited = 1.0
     _feed(carried, [1, 2])  # There is nothing to inherit.
     assert _held(carried) == [[1, 2, 1, 2, 1, 2], [2] * 6, [1] * 6]
@@ -97,7 +97,7 @@ def test_fresh_samples_inherit_the_states_of_those_that_leave(carried):
     assert 0.3 < np.mean(begun) < 0.7
 
 
-def test_those_that_finished_leave_first(carried):
+def test_finished_samples_leave_first(carried):
     def is_odd(segment):
         assert segment.outputs.shape == segment.examples[1].shape == (6, 1)
         assert segment.solution.residual.shape == (6,)
@@ -111,7 +111,7 @@ def test_those_that_finished_leave_first(carried):
     assert logs["finished"] == 1.0
 
 
-def test_a_limit_of_segments_is_a_finish(carried):
+def test_limit_of_segments(carried):
     carried.finished = lambda segment: segment.examples[0][:, 0] > 8
     carried.max_segments = 3
     for numbers in ([1, 2], [3, 4], [9, 10], [11, 12]):
@@ -123,7 +123,7 @@ def test_a_limit_of_segments_is_a_finish(carried):
     assert _held(carried)[0] == [5, 6, 7, 8, 11, 12]
 
 
-def test_a_step_is_an_update_at_every_segment():
+def test_each_segment_is_an_update():
     """By hand: the gradient of the steps of a segment, and a constant before."""
     keras.utils.set_random_seed(1)
     deq = layers.DEQ(
@@ -197,15 +197,15 @@ FREE_STEPS = gradients.TruncatedGradient("uniform", "uniform", free_fraction=1.0
     ("gradient", "run_eagerly"),
     [
         ("unrolled", True),
-        pytest.param("unrolled", False, marks=pytest.mark.slow),
         pytest.param(FREE_STEPS, False, marks=pytest.mark.slow),
     ],
 )
-def test_a_resumed_training_is_the_same_bit_for_bit(gradient, run_eagerly, tmp_path):
+def test_resumed_training_is_equal(gradient, run_eagerly, tmp_path):
     model = _compiled(_reasoner(gradient), run_eagerly=run_eagerly)
     keras.utils.clear_session(free_memory=False)  # A resumed run has the same names.
     resumed = _compiled(_reasoner(gradient), run_eagerly=run_eagerly)
     first, second = DATA.take(2), DATA.skip(2).take(2)
+    model.inherited = resumed.inherited = 0.5
     model.fit(first, shuffle=False, verbose=0)
     checkpoint.save(tmp_path, model, history=[{"epoch": 1}])
     model.fit(second, shuffle=False, verbose=0)
@@ -217,39 +217,7 @@ def test_a_resumed_training_is_the_same_bit_for_bit(gradient, run_eagerly, tmp_p
 
 
 @pytest.mark.slow
-def test_an_interrupted_training_that_inherits_states_ends_alike(tmp_path):
-    """Keras' own callback restores which samples inherit a state."""
-
-    def fit(model, *callbacks):
-        data = {"epochs": 4, "shuffle": False, "verbose": 0}
-        model.fit(DATA.take(2), callbacks=list(callbacks), **data)
-
-    def make():
-        keras.utils.clear_session(free_memory=False)
-        model = _compiled(_reasoner(), run_eagerly=True)
-        model.inherited = 0.5
-        return model
-
-    def interrupt(epoch, logs):
-        if epoch == 2:
-            raise KeyboardInterrupt
-
-    whole, first, resumed = make(), make(), make()
-    states = (first.seed_generator.state, whole.seed_generator.state)
-    states[0].assign(states[1])
-    fit(whole)
-    backup = tmp_path / "backup"
-    stop = keras.callbacks.LambdaCallback(on_epoch_begin=interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        fit(first, keras.callbacks.BackupAndRestore(backup), stop)
-    fit(resumed, keras.callbacks.BackupAndRestore(backup))
-    for one, two in zip(whole.weights, resumed.weights, strict=True):
-        np.testing.assert_array_equal(one, two, err_msg=one.path)
-    np.testing.assert_array_equal(states[1], resumed.seed_generator.state)
-
-
-@pytest.mark.slow
-def test_a_model_comes_back_from_its_file(tmp_path):
+def test_model_is_restored(tmp_path):
     model = _compiled(_reasoner())
     model.fit(DATA.take(3), shuffle=False, verbose=0)
     model.save(tmp_path / "model.keras")
@@ -260,7 +228,7 @@ def test_a_model_comes_back_from_its_file(tmp_path):
     assert loaded.optimizer.iterations == 8
 
 
-def test_logs_of_an_evaluation_leave_out_what_is_carried():
+def test_logs_of_an_evaluation():
     carried = _counting(run_eagerly=False)
     x = np.ones((4, 1), "float32")
     history = carried.fit(x, x, 2, validation_data=(x, x), verbose=0).history
@@ -292,8 +260,9 @@ def test_validation_solves_from_the_start():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [None, "mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    "dtype, jit_compile", [("mixed_bfloat16", True), ("mixed_float16", False)]
+)
 def test_precisions_and_xla(dtype, jit_compile, tmp_path):
     model = _compiled(_reasoner(FREE_STEPS, dtype), jit_compile=jit_compile)
     history = model.fit(DATA, epochs=3, shuffle=False, verbose=0).history
@@ -306,97 +275,57 @@ def test_precisions_and_xla(dtype, jit_compile, tmp_path):
     np.testing.assert_array_equal(state, other.carry.weights[2])
 
 
-@pytest.mark.slow
-def test_nests_weights_of_samples_and_a_nested_model():
-    inputs = {name: keras.Input((3,), name=name) for name in ("x", "y")}
-    inner = keras.Model(
-        inputs, layers.DEQ(TwoScaleCell(2), initial_state="normal")(inputs)
-    )
-    outer = keras.Model(inputs, keras.layers.Dense(1)(inner(inputs)["vector"]))
-    x = {name: np.random.rand(9, 3).astype("float32") for name in ("x", "y")}
-    data = (x, np.ones((9, 1)), np.array([0.0] * 8 + [1.0]))
-    model = models.ContinuousBatchingModel(outer, data, batch_size=4, finished=None)
-    model.compile("sgd", "mse")
-    history = model.fit(
-        x, data[1], sample_weight=data[2], batch_size=3, shuffle=False, verbose=0
-    )
-    assert np.isfinite(history.history["loss"]).all()
-    assert len(model.carry.weights) == 2 + 2 + 2 + 2
+def test_file_holds_the_random_state(shared, tmp_path):
+    shared.seed_generator.state.assign([5, 6])
+    shared.save_weights(tmp_path / "model.weights.h5")
+    restored = _counting()
+    restored.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(restored.seed_generator.state, [5, 6])
 
 
-def test_a_file_of_another_batch_size_is_refused(shared, tmp_path):
+def test_file_of_another_batch_size_raises(shared, tmp_path):
     path = tmp_path / "model.weights.h5"
     shared.save_weights(path)
-    with pytest.raises(ValueError, match="another `batch_size`.*batch_size=4"):
+    with pytest.raises(ValueError, match="`batch_size`"):
         _counting(4).load_weights(path)
 
 
-def test_what_fit_may_not_get(carried):
-    for data, message in (
-        (np.zeros((6, 1), "float32"), "must be smaller than the batch in search"),
-        (np.zeros((2, 2), "float32"), "must be like `examples`"),
-        (np.zeros((2, 1), "int32"), "must be like `examples`"),
-    ):
-        with pytest.raises(ValueError, match=message):
+def test_other_batches_raise(carried):
+    for shape, dtype in (((6, 1), "float32"), ((2, 2), "float32"), ((2, 1), "int32")):
+        data = np.zeros(shape, dtype)
+        with pytest.raises(ValueError, match="Received"):
             carried.train_on_batch(data, data)
     x = np.zeros((2, 1), "float32")
-    with pytest.raises(ValueError, match="must be like `examples`"):
+    with pytest.raises(ValueError, match="`examples`"):
         carried.train_on_batch(x, x, sample_weight=x[:, 0])
 
 
-@pytest.mark.slow
-def test_batches_whose_size_shows_late_are_refused():
-    model = _compiled(_reasoner())
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must be smaller than"):
-        model.fit(DATA.unbatch().batch(8), shuffle=False, verbose=0)
-
-
-def test_several_replicas_are_refused(monkeypatch):
+def test_several_replicas_raise(monkeypatch):
     class Strategy:
         num_replicas_in_sync = 2
         scope = staticmethod(contextlib.nullcontext)
 
     monkeypatch.setattr(tf.distribute, "get_strategy", Strategy)
-    with pytest.raises(ValueError, match="a strategy of 2 replicas"):
+    with pytest.raises(ValueError, match="replicas"):
         _counting()
 
 
-def test_models_that_carry_no_state_are_refused():
+def test_models_without_one_layer_raise():
     inputs = keras.Input((1,))
     none = keras.Model(inputs, keras.layers.Dense(1)(inputs))
     deq = _counting_layer()
     twice = keras.Model(inputs, deq(deq(inputs)))
     specs = (tf.TensorSpec((None, 1)),) * 2
-    twice_found = r"one equilibrium layer.*\['deq', 'deq_2'\]"
-    for model, match in ((none, "contains none"), (twice, twice_found)):
-        with pytest.raises(ValueError, match=match):
+    unbuilt = keras.Sequential([deq])
+    for model in (none, twice, unbuilt):
+        with pytest.raises(ValueError):
             models.ContinuousBatchingModel(model, specs, 4)
-    with pytest.raises(ValueError, match="call it on a batch"):
-        models.ContinuousBatchingModel(keras.Sequential([deq]), specs, 4)
 
 
-def test_what_is_refused():
-    inputs = keras.Input((1,))
-    model = keras.Model(inputs, _counting_layer()(inputs))
-    for change, message in (
-        ({"batch_size": 1}, "`batch_size` must be an integer >= 2"),
-        ({"max_segments": 0}, "`max_segments` must be a positive integer or None"),
-        ({"inherited": 1.5}, "`inherited` must be a number in \\[0, 1\\]"),
-        ({"finished": "convergd"}, "Did you mean 'converged'"),
-        ({"finished": 3}, "a function from a SearchSegment"),
-        ({"examples": np.zeros((4, 1))}, r"\(x, y\) or \(x, y, sample_weight\)"),
-        ({"examples": [tf.TensorSpec((None, None))] * 2}, "have static shapes"),
-        ({"examples": [np.array(["a"])] * 2}, "must be numbers"),
-    ):
-        arguments = {"examples": (np.zeros((4, 1)),) * 2, "batch_size": 4, **change}
-        with pytest.raises(ValueError, match=message):
-            models.ContinuousBatchingModel(model, **arguments)
-
-
-def test_a_rule_that_says_nothing_is_refused(carried):
+def test_other_results_of_finished_raise(carried):
     carried.finished = lambda segment: segment.num_segments
-    with pytest.raises(ValueError, match="Boolean tensor.*dtype=int32"):
+    with pytest.raises(ValueError, match="Received.*int32"):
         _feed(carried, [1, 2])
     carried.finished = lambda segment: segment.num_segments[:2] > 1
-    with pytest.raises(ValueError, match=r"Received: shape=\(2,\)"):
+    with pytest.raises(ValueError, match="Received"):
         _feed(carried, [1, 2])

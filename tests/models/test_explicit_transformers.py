@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import layers, models
-from tests import harness
 from tests.models.generation import check_greedy_generation, check_tokens_alone
 from tests.regimes import slow
 
@@ -75,9 +74,7 @@ def test_tied_layers_are_the_unrolled_equilibrium():
     np.testing.assert_allclose(tied(_tokens()), unrolled(_tokens()), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "cls, normalize_first", [(XL[0], False), (EXPLICIT[0], False), (EXPLICIT[0], True)]
-)
+@pytest.mark.parametrize("cls, normalize_first", [(XL[0], False), (EXPLICIT[0], True)])
 def test_two_segments_are_one_text(cls, normalize_first):
     """With a memory as long as the text, each layer sees what it sees in one piece."""
     arguments = {"normalize_first": normalize_first, "dtype": "float64"}
@@ -91,7 +88,7 @@ def test_two_segments_are_one_text(cls, normalize_first):
     np.testing.assert_allclose(segmented(tokens[:, :6]), received[0])
 
 
-def test_memory_of_another_batch_is_refused():
+def test_memory_of_another_batch_raises():
     backbone = _backbone(memory_length=4)
     with backbone.reading_segments():
         backbone(_tokens(batch=2))
@@ -121,12 +118,10 @@ def test_recomputation_changes_no_gradient(weight_tied):
     "classes, arguments",
     [
         (XL, {"normalize_first": True}),
-        slow(XL, {"weight_tied": True}),
-        slow(EXPLICIT, {}),
         slow(EXPLICIT, {"weight_tied": True}),
     ],
 )
-def test_a_token_alone_equals_the_whole(classes, arguments):
+def test_token_alone_equals_the_whole(classes, arguments):
     model = classes[1](_backbone(classes[0], **arguments))
     constants = model.generation_constants(12)
     check_tokens_alone(model, _tokens(), 5, 8, 1e-5, constants)
@@ -151,63 +146,3 @@ def test_numbers_of_parameters():
     for (cls, _), one in ((XL, layer), (EXPLICIT, cell)):
         tied, untied = (_backbone(cls, weight_tied=tied) for tied in (True, False))
         assert untied.count_params() - tied.count_params() == 2 * one.count_params()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("classes", [XL, EXPLICIT])
-@pytest.mark.parametrize("recompute", [False, True])
-def test_trains_in_half_precision_and_is_restored(classes, recompute, tmp_path):
-    backbone = _backbone(
-        classes[0],
-        dropout=0.1,
-        attention_dropout=0.1,
-        memory_length=4,
-        recompute=recompute,
-        weight_tied=recompute,
-        dtype="mixed_bfloat16",
-    )
-    model = models.NextTokenLossModel(classes[1](backbone))
-    model.compile(keras.optimizers.Adam(1e-2))
-    tokens = _tokens(4, 13)
-    x, y = model.examples(tokens[:, :-1], tokens[:, 1:])
-    losses = model.fit(x, y, epochs=20, verbose=0, shuffle=False).history["loss"]
-    assert losses[-1] < losses[0]
-    model.save(tmp_path / "model.keras")
-    restored = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(restored(x), model(x), atol=1e-2)
-    assert restored.causal_lm.backbone.recompute == recompute
-
-
-@pytest.mark.slow
-def test_the_stack_is_a_keras_layer(tmp_path):
-    def make_layer(dtype=None):
-        cells = [layers.TransformerXLLayer(8, 2, 16, seed=1, dtype=dtype)]
-        return layers.TransformerStack(cells, num_layers=3, dtype=dtype)
-
-    inputs = np.random.default_rng(0).normal(size=(6, 5, 8)).astype("float32")
-    harness.check_layer(make_layer, inputs, tmp_path)
-
-
-@pytest.mark.parametrize("cls", [XL[0], EXPLICIT[0]])
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        ({"solver": "anderson"}, "solver"),
-        ({"num_heads": 3}, "multiple of `num_heads`"),
-    ],
-)
-def test_bad_arguments_are_refused(cls, arguments, words):
-    with pytest.raises((TypeError, ValueError), match=words):
-        _backbone(cls, **arguments)
-
-
-def test_other_numbers_of_cells_are_refused():
-    cells = [layers.TransformerCell(8, 2, 16) for _ in range(2)]
-    with pytest.raises(ValueError, match="1 or num_layers=3 cells. Received: 2 cells"):
-        layers.TransformerStack(cells, num_layers=3)
-
-
-def test_inputs_of_another_size_are_refused():
-    layer = layers.TransformerXLLayer(8, num_heads=2, intermediate_dim=16)
-    with pytest.raises(ValueError, match="units=8. Received: inputs of shape"):
-        layer.build((None, None, 6))

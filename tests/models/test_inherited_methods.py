@@ -1,7 +1,6 @@
 """Methods inherited from KerasHub do what they do there, or raise."""
 
 import keras
-import keras_hub
 import numpy as np
 import pytest
 
@@ -27,10 +26,6 @@ def _transformer_xl(**kwargs):
     return models.TransformerXLBackbone(**_TRANSFORMER, num_layers=2, **kwargs)
 
 
-def _explicit(**kwargs):
-    return models.ExplicitTransformerBackbone(**_TRANSFORMER, num_layers=2, **kwargs)
-
-
 def _deq_trellisnet(weight_normalization=False):
     return models.DEQTrellisNetBackbone(
         20, 8, 8, solver=_SOLVER, weight_normalization=weight_normalization
@@ -50,10 +45,6 @@ def _boards(cell):
     )
 
 
-def _plain_transformer():
-    return _deq_transformer(weight_normalization=False)
-
-
 def _attention():
     return _boards(layers.AttentionCell(8, 2))
 
@@ -71,13 +62,11 @@ def _trained(backbone, inputs):
     [
         (_deq_transformer, ["injection_projection"]),
         (_transformer_xl, ["query_key_value"]),
-        slow(_plain_transformer, ["query_key_value", "injection_projection"]),
-        slow(_explicit, ["injection_projection"]),
         slow(_deq_trellisnet, ["convolution", "injection_convolution"]),
         slow(_trellisnet, ["convolution", "injection_convolution"]),
     ],
 )
-def test_enable_lora_trains_only_low_rank_updates(make, names, tmp_path):
+def test_lora_trains_only_low_rank_updates(make, names, tmp_path):
     backbone = make()
     assert backbone.default_lora_layer_names() == names
     backbone.enable_lora(2)
@@ -105,7 +94,7 @@ def test_enable_lora_trains_only_low_rank_updates(make, names, tmp_path):
     np.testing.assert_allclose(merged(TOKENS), expected, atol=1e-5)
 
 
-def test_enable_lora_finds_attention_in_a_reasoner():
+def test_lora_finds_attention_in_a_reasoner():
     backbone = _attention()
     backbone.enable_lora(2)
     assert {weight.path.split("/")[-2] for weight in backbone.trainable_variables} == {
@@ -119,13 +108,12 @@ def test_enable_lora_finds_attention_in_a_reasoner():
     [
         (lambda: _deq_trellisnet(weight_normalization=True), None),
         (lambda: _transformer_xl(weight_normalization=True), None),
-        (_deq_transformer, ["query_key_value", "injection_projection"]),
         (_transformer_xl, ["query"]),
         (lambda: _boards(layers.MixerCell(8)), None),
     ],
-    ids=["trellisnet", "normalized", "some_normalized", "unknown", "no_attention"],
+    ids=["trellisnet", "normalized", "unknown", "no_attention"],
 )
-def test_enable_lora_without_a_layer_to_adapt_raises(make, names):
+def test_lora_without_a_layer_to_adapt_raises(make, names):
     backbone = make()
     num_trainable = len(backbone.trainable_variables)
     with pytest.raises(ValueError, match="target_layer_names.*Received"):
@@ -133,32 +121,21 @@ def test_enable_lora_without_a_layer_to_adapt_raises(make, names):
     assert len(backbone.trainable_variables) == num_trainable
 
 
-def test_enable_lora_checks_the_rank():
+def test_lora_checks_the_rank():
     with pytest.raises(ValueError, match="`rank`.*Received"):
         _transformer_xl().enable_lora(0)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16"])
-def test_presets_accept_a_dtype(dtype):
-    compute_dtype = keras.dtype_policies.get(dtype).compute_dtype
-    backbone = models.DEQTransformerBackbone.from_preset("characters", dtype=dtype)
-    assert backbone.deq.cell.compute_dtype == compute_dtype
-    task = models.ReasonerTagger.from_preset("mazes", dtype=dtype)
-    assert task.backbone.deq.cell.compute_dtype == compute_dtype
-
-
-def test_presets_accept_an_image_shape():
-    shape = (16, 16, 3)
-    name = "mdeq_tiny_cifar10"
-    model = models.MDEQImageClassifier.from_preset(
-        name, load_weights=False, image_shape=shape
+def test_presets_accept_other_arguments():
+    task = models.ReasonerTagger.from_preset("mazes", dtype="mixed_bfloat16")
+    assert task.backbone.deq.cell.compute_dtype == "bfloat16"
+    backbone = models.MDEQBackbone.from_preset(
+        "mdeq_tiny_cifar10", load_weights=False, filters=(8,), image_shape=(8, 8, 3)
     )
-    assert model.backbone.image_shape == shape
-
-
-def test_from_preset_leaves_a_task_uncompiled():
-    task = models.DEQTransformerCausalLM.from_preset("characters", compile=False)
-    assert not task.compiled
+    assert backbone.filters == (8,) and backbone.image_shape == (8, 8, 3)
+    assert not backbone.post_affine
+    with pytest.raises(ValueError, match="DEQTransformerBackbone"):
+        models.MDEQBackbone.from_preset("characters")
 
 
 def test_a_task_from_a_config_trains_and_generates():
@@ -195,39 +172,17 @@ def test_preprocessors_load_presets_by_name(cls, preset):
     assert by_name.get_config() == by_path.get_config()
 
 
-def test_a_preset_of_another_class_raises():
-    with pytest.raises(ValueError, match="DEQTransformerBackbone"):
-        models.MDEQBackbone.from_preset("characters")
-
-
 @pytest.mark.parametrize(
     "make",
     [
         lambda **kwargs: models.MDEQBackbone((8,), **kwargs),
-        lambda **kwargs: models.ReasonerBackbone(
-            layers.RecallCell(4), (4, 4, 3), **kwargs
-        ),
         _transformer_xl,
         lambda **kwargs: models.ReasonerTagger(_attention(), 3, **kwargs),
-        lambda **kwargs: models.MDEQImageClassifier.from_preset(
-            "mdeq_tiny_cifar10", load_weights=False, **kwargs
-        ),
     ],
 )
 def test_unknown_arguments_raise(make):
     with pytest.raises(TypeError, match="token_dropout"):
         make(token_dropout=0.1)
-
-
-def test_compute_output_spec_accepts_arrays():
-    images = np.zeros((2, 8, 8, 3), "float32")
-    backbone = models.MDEQBackbone(
-        (4, 4), expansion=1, groups=2, num_downsamplings=0, solver=_SOLVER
-    )
-    specs = backbone.compute_output_spec(images)
-    assert [spec.shape for spec in specs] == [(2, 8, 8, 4), (2, 4, 4, 4)]
-    model = models.MDEQImageClassifier(backbone, 3, (2, 4), 8)
-    assert model.compute_output_spec(images).shape == (2, 3)
 
 
 def test_a_trellisnet_does_not_generate():
@@ -241,8 +196,3 @@ def test_a_trellisnet_does_not_generate():
     ):
         with pytest.raises(NotImplementedError, match="DEQTrellisNetCausalLM"):
             call()
-
-
-def test_tasks_are_found_by_the_classes_of_kerashub():
-    model = keras_hub.models.CausalLM.from_preset(str(FOLDER / "characters"))
-    assert isinstance(model, models.DEQTransformerCausalLM)

@@ -81,7 +81,6 @@ LANGUAGE = [
     slow("deq_trellisnet"),
     "trellisnet",
 ]
-BACKBONES = pytest.mark.parametrize("name", [*LANGUAGE, "reasoner", slow("mdeq")])
 
 
 def _arguments(name):
@@ -106,24 +105,8 @@ def suite():
     return _test_case()()
 
 
-@BACKBONES
-def test_backbone_serializes(suite, name):
-    suite.run_serialization_test(_backbone(name))
-
-
-@BACKBONES
-def test_backbone_follows_precision_policies(suite, name):
-    suite.run_precision_test(*_arguments(name), _inputs(name))
-
-
-@BACKBONES
-def test_backbone_accepts_quantized_policies(suite, name):
-    cls, kwargs = _arguments(name)
-    suite.run_quantization_test(cls(**kwargs), cls, kwargs, _inputs(name))
-
-
 @pytest.mark.parametrize("name", [*LANGUAGE, "reasoner"])
-def test_backbone_calls_and_predicts(suite, name):
+def test_backbone(suite, name):
     cls, kwargs = _arguments(name)
     inputs = _inputs(name)
     suite.run_backbone_test(
@@ -131,9 +114,16 @@ def test_backbone_calls_and_predicts(suite, name):
         kwargs,
         inputs,
         expected_output_shape=(2, 5, 4 if name == "reasoner" else 8),
-        run_mixed_precision_check=False,
-        run_quantization_check=False,
     )
+
+
+@pytest.mark.slow
+def test_mdeq_backbone(suite):
+    """`run_backbone_test` expects a single output."""
+    cls, kwargs = _arguments("mdeq")
+    suite.run_serialization_test(cls(**kwargs))
+    suite.run_precision_test(cls, kwargs, IMAGES)
+    suite.run_quantization_test(cls(**kwargs), cls, kwargs, IMAGES)
 
 
 @pytest.mark.slow

@@ -26,21 +26,6 @@ def _monotone():
     return model, _RANDOM.normal(size=(3, 6)).astype("float32")
 
 
-def _vision():
-    backbone = models.MDEQBackbone((4, 8), image_shape=(8, 8, 3), groups=2, expansion=1)
-    backbone.deq.solver = _SOLVER
-    model = models.MDEQImageClassifier(
-        backbone, num_classes=3, head_filters=(2, 4), final_filters=8
-    )
-    return model, _RANDOM.normal(size=(2, 8, 8, 3)).astype("float32")
-
-
-def _mixture():
-    backbone = models.DEQTrellisNetBackbone(20, 8, 16, solver=_SOLVER)
-    model = models.DEQTrellisNetCausalLM(backbone, num_experts=2)
-    return model, _RANDOM.integers(0, 20, (2, 5))
-
-
 def _language():
     backbone = models.DEQTransformerBackbone(
         20, 8, 2, 16, weight_normalization=False, solver=_SOLVER
@@ -54,8 +39,6 @@ def _language():
         _reasoner,
         slow(_monotone),
         _language,
-        slow(_mixture),
-        slow(_vision),
     ],
 )
 def test_a_quantized_task_is_near_and_loads(make, tmp_path):

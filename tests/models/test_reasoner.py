@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import initial_states, layers, metrics, models, serving, solvers
+from deq_keras import initial_states, layers, models, serving, solvers
 
 # KerasHub makes a data set of the arrays, which Keras then says it cannot shuffle.
 QUIET = {"verbose": 0, "shuffle": False}
@@ -61,7 +61,7 @@ FAMILIES = pytest.mark.parametrize(
 @pytest.mark.parametrize(
     "preset",
     [
-        name if "mazes" in name else pytest.param(name, marks=pytest.mark.slow)
+        name if "recall" in name else pytest.param(name, marks=pytest.mark.slow)
         for name in SIZES
     ],
 )
@@ -71,22 +71,8 @@ def test_presets(preset):
     model = models.ReasonerTagger.from_preset(preset, load_weights=False)
     cell = model.backbone.deq.cell
     assert (model.count_params(), cell.count_params()) == SIZES[preset]
-    for cls in (models.ReasonerTagger, models.ReasonerBackbone):
-        message = f"'{preset}' is an architecture without weights.*load_weights=False"
-        with pytest.raises(ValueError, match=message):
-            cls.from_preset(preset)
-
-
-def test_arguments_of_a_preset_may_be_others():
-    backbone = models.ReasonerBackbone.from_preset(
-        "reasoner_mixer_sudoku_4x4",
-        load_weights=False,
-        dtype="bfloat16",
-        initial_state="zeros",
-    )
-    for layer in (backbone.deq, backbone.deq.cell, backbone.encoder):
-        assert layer.compute_dtype == "bfloat16"
-    assert isinstance(backbone.deq.initial_state, initial_states.Zeros)
+    with pytest.raises(ValueError, match=f"{preset}.*load_weights=False"):
+        models.ReasonerBackbone.from_preset(preset)
 
 
 @FAMILIES
@@ -104,7 +90,7 @@ def test_config_round_trip(make, problems):
     assert copy(problems).shape == backbone(problems).shape
 
 
-def test_the_recipe_is_that_of_reasoners():
+def test_default_recipe():
     deq = models.ReasonerBackbone(layers.RecallCell(4, rank=1), (None, 1)).deq
     assert isinstance(deq.solver, solvers.FixedPointIteration)
     assert (deq.solver.damping, deq.solver.stop_mode) == (1.0, "rel_max")
@@ -133,22 +119,6 @@ def test_trains_and_comes_back_as_it_was(tmp_path):
 
 
 @pytest.mark.slow
-def test_learns_the_parities_of_prefixes():
-    backbone = models.ReasonerBackbone(layers.RecallCell(24, rank=1), (None, 1))
-    model = models.ReasonerTagger(backbone, 2)
-    optimizer = keras.optimizers.Adam(3e-3, global_clipnorm=1.0)
-    model.compile(optimizer, weighted_metrics=[metrics.ExactMatch()])
-
-    def drawn(size, length):
-        bits = np.random.default_rng(length).integers(0, 2, (size, length))
-        return (bits[..., None] - 0.5).astype("float32"), np.cumsum(bits, axis=1) % 2
-
-    model.fit(*drawn(25_600, 8), batch_size=64, **QUIET)
-    longer = drawn(100, 20)
-    assert model.evaluate(*longer, verbose=0, return_dict=True)["exact_match"] > 0.9
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("make, problems", [(_strings, STRINGS), (_boards, BOARDS)])
 def test_preset_folders(make, problems, tmp_path):
     model = models.ReasonerTagger(make(), 3)
@@ -163,19 +133,6 @@ def test_preset_folders(make, problems, tmp_path):
     np.testing.assert_allclose(half(problems), model(problems), atol=0.1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cell_class", [layers.MixerCell, layers.AttentionCell])
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_boards_in_mixed_precision(cell_class, jit_compile):
-    backbone = _boards("mixed_bfloat16", cell_class, gradient=None)
-    model = models.ReasonerTagger(backbone, 4)
-    assert model(BOARDS).dtype == "float32"
-    assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
-    model.compile(keras.optimizers.Adam(1e-2), jit_compile=jit_compile)
-    history = model.fit(BOARDS, BOARDS, epochs=20, **QUIET).history
-    assert history["loss"][-1] < 0.5 * history["loss"][0]
-
-
 def test_padding_does_not_change_an_answer(model):
     padded = np.pad(STRINGS, [(0, 0), (0, 3), (0, 0)], constant_values=9.0)
     mask = np.arange(8)[None] < np.full((4, 1), 5)
@@ -183,18 +140,6 @@ def test_padding_does_not_change_an_answer(model):
     logits = model(inputs)
     np.testing.assert_allclose(logits[:, :5], model(STRINGS), atol=1e-5)
     assert np.abs(model(padded)[:, 4] - logits[:, 4]).max() > 1e-3
-
-
-@pytest.mark.slow
-def test_padded_problems_train_and_predict():
-    model = models.ReasonerTagger(_strings(), 2)
-    labels = (STRINGS[..., 0] > 0).astype("int32")
-    mask = np.arange(5)[None] < np.array([[5], [4], [3], [2]])
-    inputs, weight = {"inputs": STRINGS, "padding_mask": mask}, mask.astype("float32")
-    model.fit(inputs, labels, sample_weight=weight, epochs=2, **QUIET)
-    np.testing.assert_allclose(
-        model.predict(inputs, verbose=0), model(inputs), atol=1e-5
-    )
 
 
 @pytest.mark.slow
@@ -214,26 +159,12 @@ def test_a_checked_export_answers_as_the_model_does(tmp_path):
     np.testing.assert_allclose(answer["outputs"], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"input_size": 3}, "`input_size` must be a tuple of positive integers and"),
-        ({"input_size": (0, 1)}, r"`input_size\[0\]` must be a positive"),
-        ({"input_size": (4, 4, 1)}, "rank=1 expects inputs of shape"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        models.ReasonerBackbone(layers.RecallCell(4, rank=1), **arguments)
-
-
-def test_bad_problems_are_refused(model):
+def test_other_problems_raise(model):
     strings, boards = model.backbone, _boards()
-    with pytest.raises(ValueError, match="problems of integers.*float32"):
+    with pytest.raises(ValueError, match="Received.*float32"):
         boards(BOARDS.astype("float32"))
-    with pytest.raises(ValueError, match=r"\(batch, \*positions\) = \(4, 5\)"):
-        strings({"inputs": STRINGS, "padding_mask": np.ones((4, 4), bool)})
-    with pytest.raises(ValueError, match="as `inputs`.*'mask'"):
-        strings({"inputs": STRINGS, "mask": np.ones((4, 5), bool)})
-    with pytest.raises(ValueError, match="`num_classes` must be a positive"):
+    for name, shape in (("padding_mask", (4, 4)), ("mask", (4, 5))):
+        with pytest.raises(ValueError, match="Received"):
+            strings({"inputs": STRINGS, name: np.ones(shape, bool)})
+    with pytest.raises(ValueError, match="`num_classes`.*Received"):
         models.ReasonerTagger(strings, 0)

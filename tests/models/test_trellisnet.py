@@ -51,18 +51,3 @@ def test_trains_and_is_restored(task, backbone, tmp_path):
     model.save(tmp_path / "model.keras")
     restored = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(restored(x), model(x), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "task, message",
-    [({"auxiliary_weight": -1}, "`auxiliary_weight` must be a finite number >= 0")],
-)
-def test_bad_arguments_are_refused(task, message):
-    with pytest.raises(ValueError, match=message):
-        _model(task)
-
-
-def test_does_not_generate():
-    inputs = {"token_ids": np.zeros((1, 4), int), "padding_mask": np.eye(1, 4)}
-    with pytest.raises(NotImplementedError, match="Use a DEQTrellisNetCausalLM"):
-        _model().generate(inputs)

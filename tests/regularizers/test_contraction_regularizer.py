@@ -18,7 +18,7 @@ def _penalty(function, point, **arguments):
 
 @pytest.mark.parametrize(
     "radius, regime",
-    [(0.5, "eager"), (0.5, "xla"), (1.5, "graph")],
+    [(0.5, "xla"), (1.5, "eager")],
     indirect=["regime"],
 )
 def test_many_iterations_find_the_squared_spectral_radius(radius, regime):
@@ -52,7 +52,7 @@ def test_the_residual_term_is_the_mean_squared_relative_residual():
     np.testing.assert_allclose(penalty, 3.0 * np.mean(squares), rtol=1e-12)
 
 
-@pytest.mark.parametrize("residual, expected", [(0.1, 0.0), (0.2, 0.0), (0.3, 0.05)])
+@pytest.mark.parametrize("residual, expected", [(0.1, 0.0), (0.3, 0.05)])
 def test_a_residual_below_its_margin_is_free(residual, expected):
     with tf.GradientTape() as tape:
         value = tf.constant([[1.0], [1.0]], tf.float64)
@@ -69,7 +69,7 @@ def test_a_residual_below_its_margin_is_free(residual, expected):
         np.testing.assert_array_equal(tape.gradient(penalty, value), 0.0)
 
 
-@pytest.mark.parametrize("radius, expected", [(0.8, 0.0), (0.9, 0.0), (1.0, 0.19)])
+@pytest.mark.parametrize("radius, expected", [(0.8, 0.0), (1.0, 0.19)])
 def test_growth_below_the_margin_is_free(radius, expected):
     with tf.GradientTape() as tape:
         scale = tf.constant(radius, tf.float64)
@@ -86,7 +86,7 @@ def test_growth_below_the_margin_is_free(radius, expected):
         np.testing.assert_array_equal(tape.gradient(penalty, scale), 0.0)
 
 
-def test_the_mean_is_over_samples_that_each_have_a_margin():
+def test_each_sample_has_its_margin():
     jacobians = tf.constant(np.stack([0.5 * np.eye(3), 2.0 * np.eye(3)]))
     penalty = _penalty(
         lambda z: tf.linalg.matvec(jacobians, z),
@@ -105,7 +105,7 @@ def test_vanishes_for_a_constant_function_at_its_equilibrium():
     np.testing.assert_array_equal(nothing, 0.0)
 
 
-def test_the_gradient_is_that_of_the_growth_along_a_constant_direction():
+def test_gradient_of_the_growth():
     """For a symmetric Jacobian w is an eigenvector, so d|J w|^2 = d lambda^2."""
     scale = tf.constant(0.7, tf.float64)
     with tf.GradientTape() as tape:
@@ -121,7 +121,7 @@ def test_the_gradient_is_that_of_the_growth_along_a_constant_direction():
     np.testing.assert_allclose(tape.gradient(penalty, scale), 1.4, rtol=1e-6)
 
 
-def test_gradients_of_the_residual_hold_the_scale_and_the_point():
+def test_gradient_of_the_residual_term():
     shift = tf.constant([0.3, -0.2], tf.float64)
     point = tf.constant([[1.0, 2.0]], tf.float64)
 

@@ -70,18 +70,18 @@ def test_padding_does_not_change_the_jacobian_penalty(function):
     np.testing.assert_allclose(padded, alone, rtol=1e-12)
 
 
-def test_penalty_of_sequences_of_different_lengths_is_a_mean_over_their_positions():
+def test_penalty_is_a_mean_over_unmasked_positions():
     # Each of the n positions of a sample has 0.5, and all but the last 0.3.
     squares = FEATURES * sum(0.25 * n + 0.09 * (n - 1) for n in (2, 5))
     actual = _mean_squared_norm(_linearization(_sequence, [2, 5], 6))
     np.testing.assert_allclose(actual, squares / (FEATURES * (2 + 5)), rtol=1e-12)
 
 
-def test_a_batch_of_padding_has_no_penalty():
+def test_batch_of_padding_has_no_penalty():
     assert _mean_squared_norm(_linearization(_sequence, [0, 0], 4)) == 0.0
 
 
-def test_what_f_reads_at_padding_does_not_count_as_growth():
+def test_padding_that_f_reads_is_no_growth():
     """f moves the state by one position, so a single position reads only padding."""
     linearization = _linearization(lambda z, _: 2.0 * _next_position(z), [1], 3)
     penalty = regularizers.ContractionRegularizer(margin=0.0, residual_weight=0.0)

@@ -16,28 +16,14 @@ def _penalty(function, point, **arguments):
     )
 
 
-def test_is_the_mean_excess_of_the_squared_relative_residual(regime):
+def test_mean_excess_of_the_squared_relative_residual():
     point = tf.constant([[1.0, 1.0], [2.0, 0.1]], tf.float64)
-
-    @regime
-    def penalty():
-        return _penalty(lambda z: 0.5 * z + 1.0, point, weight=3.0, margin=0.4)
-
+    penalty = _penalty(lambda z: 0.5 * z + 1.0, point, weight=3.0, margin=0.4)
     value = 0.5 * point.numpy() + 1.0
     squares = np.sum((value - point) ** 2, axis=1) / np.sum(value**2, axis=1)
     assert squares.min() < 0.4**2 < squares.max()
     expected = 3.0 * np.mean(np.maximum(squares - 0.4**2, 0.0))
-    np.testing.assert_allclose(penalty(), expected, rtol=1e-12)
-
-
-def test_moves_f_and_not_its_scale():
-    point = tf.constant([[1.0, 2.0]], tf.float64)
-    with tf.GradientTape() as tape:
-        value = tf.constant([[2.0, 2.0]], tf.float64)
-        tape.watch(value)
-        penalty = _penalty(lambda z: value + 0.0 * z, point, weight=1.0, margin=0.0)
-    # r^2 = |value - point|^2 / 8, with the 8 held constant.
-    np.testing.assert_allclose(tape.gradient(penalty, value), [[0.25, 0.0]])
+    np.testing.assert_allclose(penalty, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("value, expected", [(0.0, 0.0), (1.0, 3.0 * (1 - 1e-4))])
@@ -46,7 +32,7 @@ def test_states_that_are_zero(value, expected):
     np.testing.assert_allclose(penalty, expected)
 
 
-def test_gradient_equals_finite_differences_with_a_constant_divisor():
+def test_gradient_equals_finite_differences():
     random = np.random.RandomState(0)
     point = tf.constant(random.normal(size=(3, 4)))
     bias = tf.constant(random.normal(size=4))

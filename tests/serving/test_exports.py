@@ -26,15 +26,6 @@ def _dense(solver="fixed_point_iteration", **arguments):
     return keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(2)]), VECTORS
 
 
-def _convolutional(solver):
-    inputs = keras.Input((8, 8, 1))
-    cell = layers.ResidualBlockCell(8, expansion=2, groups=4)
-    features = keras.layers.Conv2D(8, 3, padding="same")(inputs)
-    pooled = keras.layers.GlobalAveragePooling2D()(layers.DEQ(cell, solver)(features))
-    model = keras.Model(inputs, keras.layers.Dense(10)(pooled))
-    return model, RANDOM.normal(size=(3, 8, 8, 1)).astype("float32")
-
-
 def _backbone(solver, num_downsamplings):
     return models.MDEQBackbone(
         filters=(8, 16),
@@ -52,23 +43,12 @@ def _classifier(solver):
     return model, RANDOM.normal(size=(3, 16, 16, 3)).astype("float32")
 
 
-def _segmenter(solver):
-    model = models.MDEQImageSegmenter(_backbone(solver, 1), 5)
-    return model, RANDOM.normal(size=(3, 16, 32, 3)).astype("float32")
-
-
 def _language_model(solver, **arguments):
     backbone = models.DEQTransformerBackbone(
         50, 16, num_heads=2, intermediate_dim=32, solver=solver, **arguments
     )
     ids = RANDOM.randint(0, 50, size=(3, 7)).astype("int32")
     return models.DEQTransformerCausalLM(backbone), ids
-
-
-def _trellis_language_model(solver):
-    backbone = models.DEQTrellisNetBackbone(50, 8, 16, solver=solver)
-    ids = RANDOM.randint(0, 50, size=(3, 7)).astype("int32")
-    return models.DEQTrellisNetCausalLM(backbone), ids
 
 
 def _monotone(solver):
@@ -83,22 +63,12 @@ def _nest(solver):
     return keras.Model(inputs, outputs), {"x": VECTORS, "y": VECTORS[::-1]}
 
 
-def _two_layers(solver):
-    inputs = keras.Input((4,))
-    first, second = (layers.DEQ(TanhCell(4), solver, name=n) for n in ("one", "two"))
-    return keras.Model(inputs, second(first(inputs))), VECTORS
-
-
 FAMILIES = {
     "dense": _dense,
-    "convolutional": _convolutional,
     "classifier": _classifier,
-    "segmenter": _segmenter,
     "language_model": _language_model,
-    "trellis_language_model": _trellis_language_model,
     "monotone": _monotone,
     "nest": _nest,
-    "two_layers": _two_layers,
 }
 
 
@@ -147,7 +117,7 @@ def test_solvers(solver, target, tmp_path):
 
 @SLOW
 @pytest.mark.parametrize("target", ["litert", "onnx"])
-def test_a_warm_start(target, tmp_path):
+def test_warm_start(target, tmp_path):
     model, samples = _dense()
     path, _ = _exported(target, tmp_path, model, warm_start=True)
     ask = serving.load(path)
@@ -157,14 +127,6 @@ def test_a_warm_start(target, tmp_path):
     warm = ask({**request, "initial_state": cold["equilibrium"]})
     assert (cold["evaluations"] > 3).all() and (warm["evaluations"] == 1).all()
     np.testing.assert_allclose(warm["outputs"], cold["outputs"], atol=1e-3)
-
-
-@SLOW
-def test_fixed_batches_of_litert(tmp_path):
-    model, samples = _convolutional("anderson")
-    for size in (1, 2):
-        path = tmp_path / f"{size}.tflite"
-        serving.export_litert(model, path, samples=samples, batch_size=size)
 
 
 @SLOW
@@ -183,13 +145,13 @@ def test_signatures_of_a_saved_model(tmp_path):
         answer = ask({"inputs": samples, **budget})
         assert (answer["evaluations"] == spent).all()
     assert ask({"inputs": samples[:0]})["outputs"].shape == (0, 2)
-    with pytest.raises(ValueError, match="Expected: inputs; optional: max_iter"):
+    with pytest.raises(ValueError, match="Received"):
         ask({"images": samples})
 
 
 @SLOW
 @pytest.mark.parametrize("target", EXPORTS)
-def test_a_model_without_an_equilibrium(target, tmp_path):
+def test_model_without_an_equilibrium(target, tmp_path):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     path, _ = _exported(target, tmp_path, model)
     answer = serving.load(path)({"inputs": VECTORS})
@@ -205,48 +167,27 @@ class HalfCell(layers.EquilibriumCell):
         return 0.9
 
 
-BOUNDED_CELLS = {
-    "declared": HalfCell,
-    "dense": lambda: layers.DenseCell(5),
-    "normalized": lambda: layers.cell_from(
-        layers.SpectrallyNormalizedDense(5, max_norm=0.9, activation="tanh")
-    ),
-    "monotone": lambda: layers.MonotoneDenseCell(5),
-}
-
-
-def _bounded(cell):
-    deq = layers.DEQ(BOUNDED_CELLS[cell](), name="deq")
-    return keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(2)])
-
-
 @pytest.mark.parametrize(
-    ("cell", "target"),
+    ("make_cell", "target"),
     [
-        pytest.param(
-            cell, target, marks=() if (cell, target) == ("dense", "litert") else SLOW
-        )
-        for cell in BOUNDED_CELLS
-        for target in EXPORTS
+        (lambda: layers.DenseCell(5), "litert"),
+        pytest.param(HalfCell, "onnx", marks=SLOW),
+        pytest.param(lambda: layers.MonotoneDenseCell(5), "saved_model", marks=SLOW),
     ],
+    ids=["dense", "declared", "monotone"],
 )
-def test_a_certified_export(cell, target, tmp_path):
-    model = _bounded(cell)
+def test_certified_export(make_cell, target, tmp_path):
+    deq = layers.DEQ(make_cell(), name="deq")
+    model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(2)])
     path, _ = _exported(target, tmp_path, model, certify=True)
     loaded = serving.load(path)
     statistics = ["outputs", "evaluations", "residual", "status", "radius"]
     assert loaded.outputs[:5] == statistics
-    problem = model.get_layer("deq").problem(VECTORS)
-    solver = solvers.FixedPointIteration(max_iter=500, tol=1e-7, damping=0.5)
-    exact = model.get_layer("deq").solve(VECTORS, solvers.SolveRequest(tol=1e-7)).value
-    if cell != "monotone":
-        request = solvers.SolveRequest(exact)
-        exact = solver.solve(problem, request).value
+    problem = deq.problem(VECTORS)
+    exact = deq.solve(VECTORS, solvers.SolveRequest(max_iter=200, tol=1e-7)).value
     for budget in (1, 3):
         answer = loaded(VECTORS, max_iter=budget, tol=0.0)
-        state = model.get_layer("deq").solve(
-            VECTORS, solvers.SolveRequest(max_iter=budget, tol=0.0)
-        )
+        state = deq.solve(VECTORS, solvers.SolveRequest(max_iter=budget, tol=0.0))
         distance = np.linalg.norm(state.value - exact, axis=1)
         assert np.all(answer["radius"] >= distance - 1e-5)
         expected = problem.distance_bound(state.value)
@@ -258,48 +199,6 @@ def test_a_certified_export(cell, target, tmp_path):
 
 
 @SLOW
-def test_the_radius_of_several_layers(tmp_path):
-    inputs = keras.Input((4,))
-    bounded, other = layers.DenseCell(4), layers.DenseCell(4, layer_normalization=True)
-    first, second = layers.DEQ(bounded, name="one"), layers.DEQ(other, name="two")
-    model = keras.Model(inputs, second(first(inputs)))
-    path, _ = _exported("saved_model", tmp_path, model, certify=True)
-    names = serving.load(path).outputs
-    assert "one_radius" in names and "two_status" in names
-    assert "two_radius" not in names
-    served = tf.saved_model.load(path)
-    answer = served.serve(VECTORS)
-    assert set(answer) == {"outputs", "one_status", "two_status"}
-
-
-def test_exports_without_a_bound(tmp_path):
-    model, _ = _dense()
-    with pytest.raises(ValueError, match="`certify=True` needs a cell.*'deq'"):
-        _exported("saved_model", tmp_path, model, certify=True)
-    inputs = keras.Input((4,))
-    named = keras.Model(inputs, {"radius": layers.DEQ(layers.DenseCell(5))(inputs)})
-    with pytest.raises(ValueError, match="names of statistics.*'radius'"):
-        _exported("saved_model", tmp_path, named, certify=True)
-    with pytest.raises(ValueError, match="`certify` must be True or False"):
-        _exported("saved_model", tmp_path, model, certify=1)
-    assert not list(tmp_path.iterdir())
-
-
-@SLOW
-def test_a_bounded_cell_is_exported_as_others(tmp_path, monkeypatch):
-    def fail(*_):
-        raise AssertionError
-
-    monkeypatch.setattr(solvers.FixedPointProblem, "distance_bound", fail)
-    path, _ = _exported("onnx", tmp_path, _bounded("dense"))
-    names = ["outputs", "evaluations", "residual", "status"]
-    assert serving.load(path).outputs == names
-    inputs = keras.Input((4,))
-    named = keras.Model(inputs, {"radius": layers.DEQ(layers.DenseCell(5))(inputs)})
-    _exported("saved_model", tmp_path, named)
-
-
-@SLOW
 def test_half_precision(tmp_path):
     keras.config.set_dtype_policy("mixed_bfloat16")
     model, _ = _dense()
@@ -307,27 +206,18 @@ def test_half_precision(tmp_path):
     answer = serving.load(path)({"inputs": VECTORS})
     assert answer["outputs"].dtype == "float32"
     for target in ("litert", "onnx"):
-        with pytest.raises(
-            serving.ExportError, match="a model that computes in float32"
-        ):
+        with pytest.raises(serving.ExportError, match="float32"):
             _exported(target, tmp_path, model)
 
 
-class _Inverse(keras.layers.Layer):
-    def call(self, inputs):
-        return ops.slogdet(inputs[:, :, None] + 2 * ops.eye(4))[1][:, None]
-
-
-@SLOW
-@pytest.mark.parametrize("target", ["litert", "onnx"])
-def test_an_operation_that_the_target_lacks(target, tmp_path):
-    model = keras.Sequential([keras.Input((4,)), _Inverse(name="inverse")])
-    with pytest.raises(serving.ExportError, match="LogMatrixDeterminant.*inverse"):
-        _exported(target, tmp_path, model)
+def test_cells_without_a_bound_are_not_certified(tmp_path):
+    model, _ = _dense()
+    with pytest.raises(ValueError, match="`certify.*Received"):
+        _exported("saved_model", tmp_path, model, certify=True)
     assert not list(tmp_path.iterdir())
 
 
-def test_another_answer_is_an_error_and_no_file(tmp_path, monkeypatch):
+def test_other_results_raise_and_leave_no_file(tmp_path, monkeypatch):
     model, _ = _dense()
     convert, kernel = serving.litert._converted, model.layers[-1].kernel
 
@@ -338,12 +228,12 @@ def test_another_answer_is_an_error_and_no_file(tmp_path, monkeypatch):
         return content
 
     monkeypatch.setattr(serving.litert, "_converted", spoilt)
-    with pytest.raises(serving.ExportError, match="other results.*`outputs`"):
+    with pytest.raises(serving.ExportError, match="`outputs`"):
         _exported("litert", tmp_path, model)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_convolution_that_loses_nan(tmp_path):
+def test_convolution_that_loses_nan(tmp_path):
     """In graphs, TensorFlow's kernel of a convolution and a ReLU maps NaN to 0."""
     stem = keras.layers.Conv2D(2, 3, activation="relu")
     pooled = keras.layers.GlobalAveragePooling2D()
@@ -369,11 +259,9 @@ def _sequential(*stem, shape=(4,)):
     [
         ("litert", lambda: keras.layers.Dense(5, activation="softplus"), (4,)),
         ("onnx", lambda: keras.layers.LSTM(5), (4, 3)),
-        pytest.param("litert", lambda: _Function(ops.sign), (4,), marks=SLOW),
         pytest.param("onnx", lambda: _Function(_finite_log), (4,), marks=SLOW),
-        pytest.param("litert", lambda: _Function(_finite_log), (4,), marks=SLOW),
     ],
-    ids=["softplus", "lstm", "sign", "log_in_onnx", "log_in_litert"],
+    ids=["softplus", "lstm", "log"],
 )
 def test_runtime_maps_nan_to_a_number(target, stem, shape, tmp_path):
     _, difference = _exported(target, tmp_path, _sequential(stem(), shape=shape))
@@ -400,73 +288,29 @@ def test_invalid_sample_must_not_change_others(tmp_path, monkeypatch):
     monkeypatch.setattr(
         serving.litert, "_converted", lambda _: convert(mixing.single_function(False))
     )
-    with pytest.raises(serving.ExportError, match="changes the results of other"):
+    with pytest.raises(serving.ExportError, match="other"):
         _exported("litert", tmp_path, model)
     assert not list(tmp_path.iterdir())
 
 
-def test_model_that_fails_on_an_invalid_sample(tmp_path):
-    """`Embedding` casts NaN to an index that does not exist."""
-    stem = [keras.layers.Embedding(9, 3), keras.layers.Flatten()]
-    ids = RANDOM.randint(0, 9, size=(3, 4)).astype("float32")
-    _, difference = _exported("onnx", tmp_path, _sequential(*stem), samples=ids)
-    assert difference < 1e-4
-
-
-def test_model_without_finite_outputs(tmp_path):
-    model = _sequential(_Function(lambda inputs: ops.log(-1.0 - ops.abs(inputs))))
-    with pytest.raises(ValueError, match="Give `samples`"):
-        _exported("onnx", tmp_path, model)
-    assert not list(tmp_path.iterdir())
-
-
-RNN = {name: getattr(keras.layers, name) for name in ("LSTM", "GRU", "SimpleRNN")}
-
-
-def _before(rnn):
-    return [rnn(5)]
-
-
-def _after(rnn):
-    return [layers.DEQ(TanhCell(3)), keras.layers.RepeatVector(4), rnn(5)]
-
-
-def _bidirectional(rnn):
-    return [keras.layers.Masking(), keras.layers.Bidirectional(rnn(3))]
-
-
-def _in_a_cell(rnn):
-    cell = layers.cell_from(rnn(3, return_sequences=True))
+def _recurrent_cell():
+    cell = layers.cell_from(keras.layers.LSTM(3, return_sequences=True))
     return [layers.DEQ(cell), keras.layers.Flatten()]
 
 
-FAST_RNNS = {(_before, "GRU"), (_in_a_cell, "LSTM")}
-
-
 @pytest.mark.parametrize(
-    ("place", "rnn"),
+    "make_stem",
     [
+        _recurrent_cell,
+        pytest.param(lambda: [keras.layers.GRU(5)], marks=SLOW),
         pytest.param(
-            place,
-            rnn,
-            marks=() if (place, rnn) in FAST_RNNS else SLOW,
-            id=f"{rnn}{place.__name__}",
-        )
-        for place in (_before, _after, _bidirectional, _in_a_cell)
-        for rnn in RNN
+            lambda: [keras.layers.Bidirectional(keras.layers.SimpleRNN(3))], marks=SLOW
+        ),
     ],
+    ids=["cell", "gru", "bidirectional"],
 )
-def test_rnns_in_onnx(place, rnn, tmp_path):
-    shape = (3,) if place is _after else (4, 3)
-    model = _sequential(*place(RNN[rnn]), shape=shape)
-    _, difference = _exported("onnx", tmp_path, model)
-    assert difference < 1e-4
-
-
-@SLOW
-def test_a_convolutional_rnn_in_onnx(tmp_path):
-    stem = [keras.layers.ConvLSTM1D(2, 3), keras.layers.Flatten()]
-    _, difference = _exported("onnx", tmp_path, _sequential(*stem, shape=(3, 5, 1)))
+def test_rnns_in_onnx(make_stem, tmp_path):
+    _, difference = _exported("onnx", tmp_path, _sequential(*make_stem(), shape=(4, 3)))
     assert difference < 1e-4
 
 
@@ -494,16 +338,6 @@ def test_request_overrides_a_budget_of_the_call(target, tmp_path):
     assert loaded(VECTORS, tol=0.9)["evaluations"].max() < 5
 
 
-@SLOW
-def test_request_overrides_a_tolerance_of_the_call(tmp_path):
-    inputs = keras.Input((4,))
-    model = keras.Model(inputs, layers.DEQ(TanhCell(5))(inputs, tol=0.5))
-    path, _ = _exported("saved_model", tmp_path, model, max_iter_limit=30)
-    loaded = serving.load(path)
-    assert loaded(VECTORS)["residual"].max() > 1e-3
-    assert loaded(VECTORS, tol=1e-3, max_iter=30)["residual"].max() <= 1e-3
-
-
 def test_input_names_become_ascii(tmp_path):
     inputs = keras.Input((4,), name="größe")
     model = keras.Model(inputs, layers.DEQ(TanhCell(5))(inputs))
@@ -512,49 +346,28 @@ def test_input_names_become_ascii(tmp_path):
     specs = [tf.TensorSpec((None, 4), name=name) for name in ("入力", "_x")]
     named = serving.signature.named
     assert list(named(specs)) == ["inputs___", "inputs__x"]
-    with pytest.raises(ValueError, match="must have unique names.*Received"):
+    with pytest.raises(ValueError, match="Received"):
         named([tf.TensorSpec((None, 4), name=name) for name in ("入力", "出力")])
 
 
-@SLOW
-def test_layer_names_become_ascii(tmp_path):
-    inputs = keras.Input((4,))
-    first, second = (layers.DEQ(TanhCell(4), name=n) for n in ("deq-1", "deq-2"))
-    model = keras.Model(inputs, second(first(inputs)))
-    path, _ = _exported("litert", tmp_path, model, warm_start=True)
-    assert {"deq_1_initial_state", "deq_2_initial_state"} < {
-        *serving.load(path).options
-    }
-
-
-def test_what_is_refused(tmp_path):
-    model, samples = _dense()
+def test_existing_file_raises(tmp_path):
     path = tmp_path / "model.tflite"
     path.write_text("mine")
-    with pytest.raises(FileExistsError, match="There is something already"):
-        serving.export_litert(model, path)
+    with pytest.raises(FileExistsError):
+        serving.export_litert(_dense()[0], path)
     assert path.read_text() == "mine"
-    new = tmp_path / "new"
-    for match, arguments in (
-        ("`samples` must have the shapes", {"samples": samples[:, :2]}),
-        ("`samples` must have the structure", {"samples": [samples, samples]}),
-        ("`max_iter_limit` must be a positive integer", {"max_iter_limit": 0}),
-        ("`tolerance` must be", {"tolerance": -1}),
-    ):
-        with pytest.raises(ValueError, match=match):
-            serving.export_saved_model(model, new, **arguments)
-    with pytest.raises(ValueError, match="Give `samples`"):
-        inputs = keras.Input((None, 3))
-        serving.export_onnx(keras.Model(inputs, inputs), new)
-    inputs = keras.Input((4,), batch_size=2)
-    with pytest.raises(ValueError, match="fixed batch size.*Received.*2"):
-        serving.export_saved_model(keras.Model(inputs, inputs), new)
-    inputs = keras.Input((4,), name="tol")
-    with pytest.raises(ValueError, match="`status` and other names"):
-        serving.export_onnx(keras.Model({"tol": inputs}, inputs), new)
+
+
+def test_other_inputs_raise(tmp_path):
+    fixed, named = keras.Input((4,), batch_size=2), keras.Input((4,), name="tol")
+    dynamic = keras.Input((None, 3))  # Samples cannot be drawn.
+    for inputs in (fixed, {"tol": named}, dynamic):
+        model = keras.Model(inputs, inputs)
+        with pytest.raises(ValueError):
+            serving.export_saved_model(model, tmp_path / "model")
     with pytest.raises(ValueError, match="not there"):
-        serving.load(new)
-    assert [file.name for file in tmp_path.iterdir()] == ["model.tflite"]
+        serving.load(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
 
 
 class _Counter(keras.layers.Layer):
@@ -565,15 +378,13 @@ class _Counter(keras.layers.Layer):
         return inputs + self.calls.assign_add(1.0)
 
 
-def test_a_memory_of_requests_is_refused(tmp_path):
+def test_layer_with_memory_raises(tmp_path):
     model = keras.Sequential([keras.Input((4,)), _Counter(name="counter")])
-    with pytest.raises(
-        serving.ExportError, match="each request independently.*counter"
-    ):
+    with pytest.raises(serving.ExportError, match="counter"):
         serving.export_litert(model, tmp_path / "model.tflite")
 
 
-def test_without_the_packages(tmp_path, monkeypatch):
+def test_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     message = r"`tf2onnx` is missing.*deq-keras\[serving\]"
     with pytest.raises(ImportError, match=message):

@@ -1,6 +1,5 @@
 """The guide to serving: the server's JSON, and scripts that need only a runtime."""
 
-import json
 import pathlib
 import re
 import subprocess
@@ -39,26 +38,8 @@ def folder(tmp_path_factory):
     return folder, names
 
 
-def test_the_json_of_tensorflow_serving(folder):
-    _, names = folder
-    columns = json.loads(names["request"])["inputs"]
-    assert set(columns) == set(names["specs"])
-    model, inputs = names["model"], np.array(columns["features"], "float32")
-    expected = names["deq"].solve(inputs, SolveRequest(max_iter=6, tol=0.01))
-    answer = names["answer"]
-    np.testing.assert_allclose(
-        answer["outputs"], model.layers[-1](expected.value), atol=1e-4
-    )
-    np.testing.assert_array_equal(answer["evaluations"], expected.num_evaluations)
-    # Rows, each a list where there is one input, of the default signature.
-    served = names["tf"].saved_model.load(str(folder[0] / "models" / "digits" / "1"))
-    rows = served.signatures["serving_default"](features=inputs)
-    assert set(rows) == {"outputs", "status"}
-    np.testing.assert_allclose(rows["outputs"], model(inputs), atol=1e-4)
-
-
 @pytest.mark.parametrize("title", RUNTIMES)
-def test_a_script_runs_without_tensorflow(title, folder, tmp_path):
+def test_script_runs_without_tensorflow(title, folder, tmp_path):
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"
     packages = [f"{n}=={metadata.version(n)}" for n in (RUNTIMES[title], "numpy")]
@@ -70,14 +51,13 @@ def test_a_script_runs_without_tensorflow(title, folder, tmp_path):
     _check_script(title, folder, python)
 
 
-def test_a_script_runs_without_this_package(folder):
+def test_script_runs_without_this_package(folder):
     without = "import sys; sys.modules['keras'] = sys.modules['deq_keras'] = None\n"
     _check_script("TensorFlow", folder, sys.executable, without)
 
 
 def _check_script(title, folder, python, prelude=""):
     (script,) = _blocks(_section(title))
-    assert len(script.splitlines()) <= 13
     process = subprocess.run(
         [python, "-I", "-c", prelude + script],
         cwd=folder[0],

@@ -13,7 +13,7 @@ def test_contract():
     check_solver(solvers.Aitken)
 
 
-def test_a_scalar_needs_two_evaluations_and_one_to_confirm():
+def test_scalar_needs_three_evaluations():
     """z* = b / (1 - a), also where plain iteration oscillates or diverges."""
     slopes = tf.constant([[0.75], [-0.9], [-3.0], [3.0]], tf.float64)
     request = solvers.SolveRequest(tf.zeros((4, 1), tf.float64), tol=1e-12)
@@ -41,7 +41,7 @@ def test_factors_follow_from_two_residuals():
     np.testing.assert_allclose(solution.point, expected, rtol=1e-12)
 
 
-def test_a_factor_beyond_its_limit_is_a_plain_step():
+def test_factor_beyond_its_limit_is_a_plain_step():
     # The secant of a = 0.95 is 20.
     solver = solvers.Aitken(max_iter=3, tol=None)
     request = solvers.SolveRequest(tf.zeros((1, 1), tf.float64))

@@ -1,7 +1,6 @@
 """Anderson acceleration of functions with kinks."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from deq_keras import solvers
@@ -37,10 +36,9 @@ def _transport(num_problems=200, size=16, temperature=1e-4, penalty=3e-3):
     return function, tf.zeros((num_problems, size))
 
 
-@pytest.mark.parametrize("history", [4, 8])
-def test_near_kinks_do_not_stall_a_contraction(history):
+def test_kinks_do_not_stall_a_contraction():
     function, start = _transport()
-    solver = solvers.Anderson(100, 1e-5, history=history)
+    solver = solvers.Anderson(100, 1e-5, history=8)
     request = solvers.SolveRequest(start, records_trace=False)
     solution = tf.function(lambda: solver.solve(function, request), autograph=False)()
     # Without plain steps for stalled samples, 93.5 % converge with 8 columns.

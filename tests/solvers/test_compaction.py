@@ -1,4 +1,4 @@
-"""Samples that are done leave the batch, and no answer shows it."""
+"""Samples that are done leave the batch, and results stay equal."""
 
 import functools
 import itertools
@@ -21,9 +21,7 @@ SOLVERS = [
     solvers.FixedPointIteration(max_iter=14),
     solvers.FixedPointIteration(max_iter=14, damping=0.7, patience=2),
     solvers.FixedPointIteration(max_iter=6, tol=None),
-    solvers.Anderson(max_iter=14),
     solvers.Anderson(max_iter=14, stop_mode="abs_max", mixing=0.8),
-    solvers.Broyden(max_iter=14),
     solvers.Broyden(max_iter=14, history=3),
 ]
 
@@ -82,8 +80,8 @@ def test_equals_the_masked_loop_bit_for_bit(solver, exact_regime):
     assert needed <= num_rows <= 1.06 * needed + 1
 
 
-@pytest.mark.parametrize("solver", SOLVERS[3::2], ids=["anderson", "broyden"])
-def test_a_budget_and_a_tolerance_that_are_tensors(solver):
+@pytest.mark.parametrize("solver", SOLVERS[3:], ids=["anderson", "broyden"])
+def test_budget_and_tolerance_of_tensors(solver):
     problem = Problem()
 
     @tf.function(autograph=False)
@@ -91,28 +89,26 @@ def test_a_budget_and_a_tolerance_that_are_tensors(solver):
         request = {"max_iter": max_iter, "tol": tol}
         return [problem.solve(solver, c, injection, **request) for c in (False, True)]
 
-    for max_iter, tol in ((1, 1e-3), (5, 1e-3), (25, 1e-9)):
+    for max_iter, tol in ((1, 1e-3), (25, 1e-9)):
         budget = tf.constant(max_iter), tf.constant(tol)
         _assert_equal(*both(problem.injection, *budget))
 
 
-def test_a_sample_that_is_not_finite_leaves(exact_regime):
+def test_non_finite_sample_leaves():
     problem = Problem()
     bad = problem.injection["u"].numpy()
     bad[4] = np.nan
     problem.injection["u"] = tf.constant(bad)
-    masked, compact, num_rows = problem.solutions(
-        solvers.Anderson(max_iter=14), exact_regime
-    )
+    masked, compact, num_rows = problem.solutions(solvers.Anderson(max_iter=14))
     _assert_equal(masked, compact)
     assert compact.status[4] == solvers.DIVERGED
     assert num_rows <= np.sum(compact.num_evaluations) + 1
 
 
-def test_an_answer_that_stands_lets_a_sample_leave(exact_regime):
+def test_halted_sample_leaves():
     halting = solvers.UnchangedAnswer(lambda state: state[:, :2] > 0, patience=3)
     masked, compact, _ = Problem().solutions(
-        solvers.FixedPointIteration(max_iter=20), exact_regime, halting=halting
+        solvers.FixedPointIteration(max_iter=20), halting=halting
     )
     _assert_equal(masked, compact)
     assert np.any(compact.status.numpy() == solvers.UNCHANGED)
@@ -126,21 +122,7 @@ def test_small_batches(batch, exact_regime):
     _assert_equal(masked, compact)
 
 
-def test_few_samples_do_not_leave_alone():
-    """What goes on is copied; one of a hundred is evaluated again instead."""
-    problem = Problem(100)
-    rate = np.full((100, 1), 0.9)
-    rate[0] = 0.0
-    problem.injection["rate"] = tf.constant(rate)
-    solver = solvers.FixedPointIteration(max_iter=12, tol=1e-12)
-    masked, compact, num_rows = problem.solutions(solver)
-    _assert_equal(masked, compact)
-    assert num_rows == 12 * 100 > np.sum(compact.num_evaluations)
-
-
-def test_a_solve_with_noise_keeps_its_batch(exact_regime):
+def test_noise_is_that_of_the_whole_batch():
     solver = solvers.FixedPointIteration(max_iter=8, tol=None, noise=0.1)
-    masked, compact, _ = Problem().solutions(
-        solver, exact_regime, seed=tf.constant([1, 2])
-    )
+    masked, compact, _ = Problem().solutions(solver, seed=tf.constant([1, 2]))
     _assert_equal(masked, compact)

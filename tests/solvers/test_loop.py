@@ -1,4 +1,4 @@
-"""What the traced loop is made of."""
+"""The loop of a solve: its memory, and the steps of Anderson and Broyden."""
 
 import numpy as np
 import pytest
@@ -15,31 +15,22 @@ def _traced(solver, problem):
     ).get_concrete_function(problem.initial_state)
 
 
-def _num_states_in_memory(solver, budget):
-    """How many (B, D) tensors a solver carries besides those of the base class."""
-    state = tf.zeros((2, 5))
-    memory = solver.init(state, budget)
-    return sum(leaf.shape == (2, 5) for leaf in tf.nest.flatten(memory))
+@pytest.mark.parametrize(
+    "solver, budget, expected",
+    [
+        (solvers.FixedPointIteration(), 60, 0),
+        (solvers.Broyden(), 12, 11),  # One state for each iteration.
+        (solvers.Broyden(history=4), 60, 4),
+        (solvers.Anderson(history=5), 60, 10),  # Two for each column of the history.
+        (solvers.Anderson(history=5), 2, 2),
+    ],
+)
+def test_number_of_stored_states(solver, budget, expected):
+    assert _memory_of(solver, tf.zeros((2, 5)), budget) == expected
 
 
-def test_broyden_stores_one_state_an_iteration():
-    solver = solvers.Broyden()
-    assert [_num_states_in_memory(solver, n) for n in (2, 6, 12, 60)] == [1, 5, 11, 59]
-    assert _num_states_in_memory(solvers.Broyden(history=4), 60) == 4
-
-
-def test_anderson_stores_two_states_a_column_of_history():
-    solver = solvers.Anderson(history=5)
-    assert [_num_states_in_memory(solver, n) for n in (2, 6, 60)] == [2, 10, 10]
-
-
-def test_iteration_stores_nothing():
-    assert _num_states_in_memory(solvers.FixedPointIteration(), 60) == 0
-
-
-@pytest.mark.parametrize("budget", [6, 24])
-def test_the_loop_carries_what_init_says(solver_class, budget):
-    """Nothing grows behind the memory's back: the while loop's own variables."""
+def test_loop_carries_only_its_memory(solver_class):
+    budget = 6
     solver = solver_class(max_iter=budget)
     problem = ZOO["tanh"]("float32")
     traced = _traced(solver, problem)
@@ -87,7 +78,7 @@ def test_broyden_restarts_when_its_memory_is_full():
     np.testing.assert_allclose(points[3], before.value, rtol=1e-12)
 
 
-def test_anderson_ignores_columns_that_are_not_filled():
+def test_anderson_ignores_empty_columns():
     problem = ZOO["tanh"]()
     traces = [
         solution_of(
@@ -125,19 +116,6 @@ def test_damping_is_the_weight_of_the_new_value():
         lambda z: tf.ones_like(z), solvers.SolveRequest(tf.zeros((1, 2)))
     )
     np.testing.assert_allclose(solution.point, 1 - 0.75**2)
-
-
-def test_mixing_is_the_share_of_the_residual():
-    """With one column the mixture is the newest evaluation: damped iteration."""
-    problem = ZOO["tanh"]()
-    mixed = solvers.Anderson(max_iter=6, tol=None, history=1, mixing=0.3)
-    plain = problem.function(problem.initial_state)
-    damped = solvers.FixedPointIteration(max_iter=5, tol=None, damping=0.3)
-    np.testing.assert_allclose(
-        solution_of(mixed, problem).value,
-        damped.solve(problem.function, solvers.SolveRequest(plain)).value,
-        rtol=1e-12,
-    )
 
 
 def test_autograph_converts_a_function_of_the_user():

@@ -1,4 +1,4 @@
-"""Samples of a batch do not know of one another."""
+"""Samples of a batch are independent."""
 
 import numpy as np
 import pytest
@@ -9,19 +9,8 @@ from deq_keras.testing.problems import function_of_samples, samples
 from tests.regimes import SOLVERS_IN_TURN
 
 
-def test_samples_need_different_numbers_of_evaluations(solver_class):
-    scale, inputs = samples()
-    solution = solver_class(max_iter=16, tol=1e-3).solve(
-        function_of_samples(scale, inputs), solvers.SolveRequest(tf.zeros_like(inputs))
-    )
-    counts = solution.num_evaluations.numpy()
-    assert len(set(counts)) >= 3
-    assert solution.batch_evaluations == counts.max()
-    np.testing.assert_array_equal(np.sum(np.isfinite(solution.trace), axis=0), counts)
-
-
-def test_a_sample_alone_nearly_equals_the_sample_in_a_batch_under_xla(solver_class):
-    solver = solver_class(max_iter=12, tol=None)
+def test_sample_alone_equals_the_batch_under_xla():
+    solver = solvers.Anderson(max_iter=12, tol=None)
 
     @tf.function(jit_compile=True, autograph=False)
     def solve(scale, inputs):
@@ -36,7 +25,7 @@ def test_a_sample_alone_nearly_equals_the_sample_in_a_batch_under_xla(solver_cla
 
 
 @SOLVERS_IN_TURN
-def test_a_sample_that_turns_non_finite_keeps_its_best_iterate(solver_class, regime):
+def test_non_finite_sample_keeps_its_best_iterate(solver_class, regime):
     def function(z):
         # Sample 1 leaves the domain of the logarithm; sample 0 converges.
         return tf.where(
@@ -94,10 +83,12 @@ def test_the_dynamic_batch_and_an_empty_one(solver_class):
     assert solve.experimental_get_tracing_count() == 1
 
 
-@pytest.mark.parametrize("regime", ["eager", "graph", "xla"], indirect=True)
-@pytest.mark.parametrize("stop_mode", ["rel", "rel_max"])
-@pytest.mark.parametrize("exponent", [-30, -20, 0, 18, 30])
-def test_states_of_any_magnitude_are_judged_alike(exponent, stop_mode, regime):
+@pytest.mark.parametrize(
+    "exponent, stop_mode, regime",
+    [(-30, "rel", "xla"), (-20, "rel_max", "eager"), (30, "rel_max", "graph")],
+    indirect=["regime"],
+)
+def test_states_of_any_magnitude(exponent, stop_mode, regime):
     """Squares of these states under- or overflow in float32."""
     scale = 10.0**exponent
     solver = solvers.FixedPointIteration(40, 1e-3, stop_mode)

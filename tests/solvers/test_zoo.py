@@ -19,7 +19,7 @@ def test_contract(solver_class):
     check_solver(solver_class, ENOUGH[solver_class], tol=1e-12)
 
 
-def test_accelerated_solvers_need_fewer_evaluations_than_iteration():
+def test_accelerated_solvers_need_fewer_evaluations():
     problem = ZOO["negative_spectrum"]()
     evaluations = []
     for cls in (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden):

@@ -17,19 +17,8 @@ MAZE = """\
 """
 
 
-@pytest.mark.slow
-def test_a_maze_is_solved_and_drawn(tmp_path, capsys):
-    out = tmp_path / "maze.gif"
-    assert main(["demo", "mazes", "--size", "9", "--out", str(out)]) == 0
-    printed = capsys.readouterr().out
-    assert "SS" in printed and "GG" in printed and "**" in printed
-    assert "Right from evaluation" in printed and str(out) in printed
-    with Image.open(out) as image:
-        assert image.n_frames > 10
-
-
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_terminal_shows_evaluations_in_place(is_terminal, capsys, monkeypatch):
+def test_terminal_shows_evaluations_in_place(is_terminal, capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
     pauses = []
     monkeypatch.setattr(demo_command.time, "sleep", pauses.append)
@@ -44,17 +33,21 @@ def test_a_terminal_shows_evaluations_in_place(is_terminal, capsys, monkeypatch)
 
 
 @pytest.mark.slow
-def test_a_maze_of_the_user(tmp_path, capsys):
+def test_maze_of_a_file_is_solved_and_drawn(tmp_path, capsys):
     file = tmp_path / "maze.txt"
     file.write_text(MAZE)
     out = tmp_path / "maze.gif"
     assert main(["demo", "mazes", "--file", str(file), "--out", str(out)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
     assert "██SS********██" in lines and "██GG********██" in lines
+    assert "Right from evaluation" in printed and str(out) in printed
+    with Image.open(out) as image:
+        assert image.n_frames > 10
 
 
 @pytest.mark.slow
-def test_a_sudoku_is_filled(tmp_path, capsys):
+def test_sudoku_is_filled(tmp_path, capsys):
     out = tmp_path / "sudoku.gif"
     assert main(["demo", "sudoku", "--seed", "1", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
@@ -79,7 +72,7 @@ def test_characters(capsys):
     assert printed.startswith("ROMEO:") and len(printed) > 100
 
 
-def test_a_file_is_not_replaced(tmp_path, capsys):
+def test_existing_file_is_kept(tmp_path, capsys):
     out = tmp_path / "maze.gif"
     out.write_text("mine")
     assert main(["demo", "mazes", "--out", str(out)]) == 2
@@ -88,17 +81,16 @@ def test_a_file_is_not_replaced(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments, words",
+    ("arguments", "words"),
     [
         (["mazes", "--size", "10"], "--size must be odd. Received: 10"),
         (["mazes", "--file", "nowhere.txt"], "nowhere.txt"),
-        (["sudoku", "--out", "nowhere/sudoku.gif"], "folder of --out"),
-        (["mazes", "--out", "maze"], "--out must end in .gif. Received: maze"),
-        (["digits", "--out", "digits.gif"], "--out must end in .png or .svg or .pdf"),
-        (["digits", "--seed", "3"], "--seed is not an option of the demo digits"),
-        (["characters", "--prompt", ""], "--prompt must hold at least one token"),
+        (["sudoku", "--out", "nowhere/sudoku.gif"], "--out"),
+        (["digits", "--out", "digits.gif"], "--out"),
+        (["digits", "--seed", "3"], "--seed"),
+        (["characters", "--prompt", ""], "--prompt"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(arguments, words, capsys, tmp_path):
+def test_bad_arguments_have_status_2(arguments, words, capsys):
     assert main(["demo", *arguments]) == 2
     assert words in capsys.readouterr().err

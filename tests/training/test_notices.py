@@ -1,4 +1,4 @@
-"""What the command line writes besides its own messages: nothing."""
+"""The command line hides TensorFlow's notices."""
 
 import os
 import subprocess
@@ -42,17 +42,14 @@ def _run(command, **variables):
     ],
     ids=["script", "installed", "checkout"],
 )
-def test_a_message_stands_alone(program):
+def test_error_is_one_line(program):
     process = _run([*program, "report", "nowhere"])
     assert process.returncode == 2
-    assert process.stderr == (
-        "deq-keras: error: nowhere is not the work directory of a run: it holds no "
-        "config.yaml. `deq-keras train` makes one.\n"
-    )
+    (line,) = process.stderr.splitlines()
+    assert line.startswith("deq-keras: error: nowhere")
 
 
-def test_operations_of_a_command_log_nothing():
-    """The first one looks for a driver. In the checkout, TensorFlow comes later."""
+def test_first_operation_logs_nothing():
     source = (
         "from training.cli import notices; notices.hide()\n"
         "import tensorflow as tf, sys\n"
@@ -61,7 +58,7 @@ def test_operations_of_a_command_log_nothing():
     assert _run([sys.executable, "-c", source]).stderr == "1 own\n"
 
 
-def test_a_level_of_the_user_takes_precedence():
+def test_level_of_the_user_takes_precedence():
     source = (
         "import os; from training.cli import notices; notices.hide()\n"
         f"print(os.environ[{notices._LEVEL!r}])"
@@ -71,8 +68,7 @@ def test_a_level_of_the_user_takes_precedence():
     assert _run(command, TF_CPP_MIN_LOG_LEVEL="0").stdout == "0\n"
 
 
-def test_the_last_words_of_a_crash_are_written(tmp_path):
-    """As TensorFlow's on a processor without its instructions."""
+def test_last_message_of_a_crash_is_written(tmp_path):
     (tmp_path / "tensorflow.py").write_text(
         f"import os; os.write(2, {INFO + bytes([10]) + TEXT!r}); os.abort()"
     )
@@ -93,6 +89,6 @@ def test_the_last_words_of_a_crash_are_written(tmp_path):
         (3, {TEXT}),
     ],
 )
-def test_a_level_hides_what_is_below_it(level, shown):
+def test_level_hides_lower_severities(level, shown):
     lines = (EARLY, INFO, ERROR, NO_DRIVER, OLD_INFO, TEXT)
     assert {line for line in lines if not notices.is_hidden(line, level)} == shown

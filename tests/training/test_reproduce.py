@@ -1,10 +1,13 @@
-"""`deq-keras reproduce`: the list, resumption, bad input, quick variants."""
+"""The command `deq-keras reproduce`."""
 
 import pytest
 import yaml
 
 from training.cli import main
 from training.cli.reproduce_command import EXPERIMENTS, resolved
+from training.evaluation.report import score_table
+from training.registry import Score
+from training.runs.work_directory import WorkDirectory
 
 
 def test_list_has_all_experiments(capsys):
@@ -13,13 +16,6 @@ def test_list_has_all_experiments(capsys):
     for name, experiment in EXPERIMENTS.items():
         (line,) = [line for line in lines if line.startswith(f"{name} ")]
         assert experiment.source in line and experiment.shows in line
-
-
-def test_misspelled_name_has_a_hint(capsys):
-    with pytest.raises(SystemExit) as error:
-        main(["reproduce", "langauge"])
-    assert error.value.code == 2
-    assert "Did you mean `language`?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -52,11 +48,12 @@ def test_configs_have_published_numbers(name):
     assert set().union(*quick.published.values()) <= set(quick.variants)
 
 
-def test_report_shows_published_numbers_and_second_command_continues(
-    tmp_path, small, monkeypatch, capsys
-):
+def test_second_command_continues(tmp_path, small, monkeypatch, capsys):
+    runs = []
+    monkeypatch.setattr(
+        "training.runs.variants.run", lambda jobs, _: runs.append(list(jobs))
+    )
     small["variants"] = {"one": {}, "two": {"optimizer.learning_rate": 0.02}}
-    small["published"] = {"accuracy": {"one": 84.4, "two": "diverged"}}
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump(small))
     experiment = EXPERIMENTS["penalty"]._replace(
@@ -64,19 +61,22 @@ def test_report_shows_published_numbers_and_second_command_continues(
     )
     monkeypatch.setitem(EXPERIMENTS, "penalty", experiment)
     command = ["reproduce", "penalty", "--quick", "--work-dir", str(tmp_path / "run")]
+    directory = WorkDirectory.start(tmp_path / "run", resolved("penalty", True))
+    with directory.in_use():
+        pass
     assert main(command) == 0
-    rows = (tmp_path / "run" / "report.txt").read_text().splitlines()
-    (heading,) = [index for index, row in enumerate(rows) if "published" in row]
-    assert rows[heading].endswith("published accuracy")
-    assert rows[heading + 1].split()[0] == "two"
-    assert rows[heading + 1].endswith(" diverged")
-    # All is there: nothing is trained again.
-    model = tmp_path / "run" / "two" / "seed_0" / "model.keras"
-    before = model.stat().st_mtime_ns
-    assert main(command) == 0
-    assert model.stat().st_mtime_ns == before
+    assert runs == [["two/seed_0"]]
     assert main([*command, "--set", "optimizer.learning_rate=0.5"]) == 2
     assert "another config" in capsys.readouterr().err
+
+
+def test_published_numbers_are_columns():
+    rows = {"one": [{"budget": 6, "loss": 1.25, "residual": 0.5}]}
+    score = Score("loss", "loss", 1, ".2f")
+    table = score_table(rows, score, published={"loss": {"one": 1.5}, "time": {}})
+    heading, line, _, residual = (row.split() for row in table.splitlines())
+    assert heading[-4:] == ["published", "loss", "published", "time"]
+    assert line == ["one", "1.25", "1.5"] and residual == ["one", "0.5"]
 
 
 @pytest.mark.slow

@@ -32,11 +32,3 @@ def test_the_samples_that_a_promise_needs():
     promise = Promise(0.002)
     assert promise.num_samples == 1497
     assert upper_bound(0, 1497) <= 0.002 < upper_bound(0, 1496)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "name"), [((2, 1), "num_changed"), ((0, 9, 1.0), "confidence")]
-)
-def test_errors(arguments, name):
-    with pytest.raises(ValueError, match=f"`{name}`"):
-        upper_bound(*arguments)

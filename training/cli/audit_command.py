@@ -67,7 +67,7 @@ def _of_run(arguments):
     if job.equilibrium(model) is None:
         raise InputError(f"{name} of {arguments.model} has no equilibrium to audit.")
     with corruption.reported():
-        groups = job.groups(model)
+        groups = job.group_problems(model)
     budgets = arguments.budgets or job.config.evaluation.budgets
     size = max(3, job.config.data.evaluation_batch_size)
     settings = {"budgets": budgets, "batch_size": size, "seed": job.config.seed}

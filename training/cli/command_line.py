@@ -15,7 +15,7 @@ from ..errors import InputError, LostWorker, describe
 from . import notices
 from .demo_command import DEMOS, PROMPT, SIZE
 from .extras import MissingPackage, asked_for
-from .reproduce_command import add_arguments as add_reproduce_arguments
+from .reproduce_command import EXPERIMENTS
 
 FORMATS = ("saved_model", "litert", "onnx", "preset")
 FIGURES = ("png", "svg", "pdf")
@@ -147,10 +147,7 @@ def parser():
     )
     _add_import_checkpoint(commands)
     _add_demo(commands)
-    reproduce = _add(
-        commands, "reproduce", "train an experiment of the papers, or list them"
-    )
-    add_reproduce_arguments(reproduce)
+    _add_reproduce(commands)
     _add(commands, "doctor", "print the machine, the versions and a self-test")
     table = _add(commands, "report", "print the table of a run")
     table.add_argument("work_dir", help="the work directory of a run")
@@ -177,15 +174,19 @@ def _add_train(commands):
     train.add_argument(
         "--resume", action="store_true", help="continue the run in the work directory"
     )
-    train.add_argument(
+    _add_overrides(train, "A.B=C", "replace a value of the config; may be repeated")
+    _add_figures(train, FIGURES[0])
+
+
+def _add_overrides(parser, metavar, text):
+    parser.add_argument(
         "--set",
         dest="overrides",
         action="append",
         default=[],
-        metavar="A.B=C",
-        help="replace a value of the config; may be repeated",
+        metavar=metavar,
+        help=text,
     )
-    _add_figures(train, FIGURES[0])
 
 
 def _add_figures(parser, default):
@@ -349,14 +350,36 @@ def _add_import_checkpoint(commands):
     )
     parser.add_argument("checkpoint", help="a state dict: .pth, .pth.tar, .pkl or .npz")
     parser.add_argument("--out", required=True, help="a new .keras file")
-    parser.add_argument(
-        "--set",
-        dest="overrides",
-        action="append",
-        default=[],
-        metavar="A=B",
-        help="what the weights do not tell: mem_len, pre_lnorm, local_size, cutoffs; "
+    _add_overrides(
+        parser,
+        "A=B",
+        "settings that the weights lack: mem_len, pre_lnorm, local_size, cutoffs; "
         "downsample_times, num_groups, dropout",
+    )
+
+
+def _add_reproduce(commands):
+    parser = _add(
+        commands, "reproduce", "train an experiment of the papers, or list them"
+    )
+    parser.add_argument(
+        "name", nargs="?", choices=EXPERIMENTS, help="default: list the experiments"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="at a size that takes minutes: shows that it runs",
+    )
+    _add_overrides(
+        parser,
+        "A.B=C",
+        "replace a value of the config, such as data.path; may be repeated",
+    )
+    parser.add_argument(
+        "--work-dir",
+        metavar="DIR",
+        help="a new folder, or the folder of an interrupted command, which is "
+        "continued (default: runs/reproduce-NAME)",
     )
 
 

@@ -39,20 +39,16 @@ def train(arguments):
     if arguments.work_dir is None:
         name = f"{path.resolve().parent.name}-{path.resolve().stem}"
         arguments.work_dir = Path("runs") / name
-    directory = enter(_own_folder(Path(arguments.work_dir), config), config)
+    path = Path(arguments.work_dir)
+    if config.distribution.strategy == "multi_worker":
+        # Workers other than the chief have a folder of their own for checkpoints.
+        path = cluster.from_environment().folder(path)
+    directory = enter(path, config)
     from ..runs import distribution, variants
 
     devices = distribution.start(config.distribution)
     jobs = variants.make_jobs(directory, distribution=devices)
     return variants.run(jobs, directory, arguments.figures)
-
-
-def _own_folder(path, config):
-    """Returns the work directory of this process. Workers other than the chief have
-    their own for checkpoints."""
-    if config.distribution.strategy != "multi_worker":
-        return path
-    return cluster.from_environment().folder(path)
 
 
 def evaluate(arguments):
@@ -112,9 +108,9 @@ def _evaluate_export(path, directory, names, budgets):
     from ..runs import variants
 
     job = variants.make_jobs(directory, [name])[name]
-    budgets = budgets or job.config.evaluation.budgets
     exported = ExportedModel(path)
-    rows = job.evaluate_export(exported, budgets)
+    budgets = budgets or job.config.evaluation.budgets
+    rows = job.measure(exported.answer(), budgets)
     latencies = exported.latencies(sorted({row["budget"] for row in rows}))
     score = registry.find(directory.config.experiment).score
     print(score_table({name: rows}, score, latencies))
@@ -128,8 +124,7 @@ def _evaluate_file(path, directory, names, budgets):
     for name, job, model in variants.trained(directory, names):
         chosen = budgets or job.config.evaluation.budgets
         rows[name] = job.evaluate_file(model, path, chosen)
-    score = registry.find(directory.config.experiment).score
-    print(score_table(rows, score))
+    print(score_table(rows, registry.find(directory.config.experiment).score))
 
 
 def _checked_budgets(config, budgets):
@@ -190,7 +185,7 @@ def export(arguments):
         )
     from deq_keras.tuning import describe
 
-    from ..conversion.export import export
+    from ..conversion.export import CARD, export, export_preset
     from ..data import corruption
     from ..evaluation import tuning
     from ..runs import variants
@@ -203,7 +198,15 @@ def export(arguments):
         print(f"{solver}, tuned on {tuned.date}. {tuned.verdict}")
         metadata["tuning"] = tuned.as_dict()
     if is_preset:
-        return _export_preset(directory, name, model, arguments.out)
+        # The model of a language run is a task with its loss.
+        model = getattr(model, "causal_lm", model)
+        size = export_preset(directory, name, model, arguments.out)
+        print(
+            f"Exported {name} to {arguments.out}, {size / 1e6:.1f} MB; {CARD} is its "
+            f"model card. Load it with {type(model).__name__}.from_preset("
+            f"{str(arguments.out)!r})."
+        )
+        return
     with corruption.reported():
         difference = export(
             job, model, arguments.out, arguments.format, arguments.certify, metadata
@@ -211,18 +214,6 @@ def export(arguments):
     print(
         f"Exported {name} to {arguments.out}. Reloaded, its outputs agree to "
         f"{difference:.1e}."
-    )
-
-
-def _export_preset(directory, name, model, out):
-    from ..conversion.export import CARD, export_preset
-
-    # The model of a language run is a task with its loss.
-    model = getattr(model, "causal_lm", model)
-    size = export_preset(directory, name, model, out)
-    print(
-        f"Exported {name} to {out}, {size / 1e6:.1f} MB; {CARD} is its model card. "
-        f"Load it with {type(model).__name__}.from_preset({str(out)!r})."
     )
 
 

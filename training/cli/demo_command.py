@@ -45,16 +45,13 @@ def demo(arguments):
     arguments.seed = arguments.seed or 0
     if arguments.name in _FILES:
         arguments.out = Path(arguments.out or _FILES[arguments.name])
-        _check_suffix(arguments.out, _SUFFIXES[arguments.name])
+        suffixes = _SUFFIXES[arguments.name]
+        if arguments.out.suffix not in suffixes:
+            raise InputError(
+                f"--out must end in {' or '.join(suffixes)}. Received: {arguments.out}."
+            )
         check_new(arguments.out)
     _DEMOS[arguments.name](arguments)
-
-
-def _check_suffix(path, suffixes):
-    if path.suffix not in suffixes:
-        raise InputError(
-            f"--out must end in {' or '.join(suffixes)}. Received: {path}."
-        )
 
 
 def _mazes(arguments):

@@ -170,29 +170,3 @@ def resolved(name, is_quick, overrides=()):
         )
     chosen = {key: config.variants[key] for key in one.quick_variants}
     return configs.resolve(configs.to_mapping(config), [("variants", chosen)])
-
-
-def add_arguments(parser):
-    """Adds the arguments of the command to its parser."""
-    parser.add_argument(
-        "name", nargs="?", choices=EXPERIMENTS, help="default: list the experiments"
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="at a size that takes minutes: shows that it runs",
-    )
-    parser.add_argument(
-        "--set",
-        dest="overrides",
-        action="append",
-        default=[],
-        metavar="A.B=C",
-        help="replace a value of the config, such as data.path; may be repeated",
-    )
-    parser.add_argument(
-        "--work-dir",
-        metavar="DIR",
-        help="a new folder, or the folder of an interrupted command, which is "
-        "continued (default: runs/reproduce-NAME)",
-    )

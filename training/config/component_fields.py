@@ -61,7 +61,7 @@ def name_and_arguments(config):
     return arguments.pop("class_name"), arguments
 
 
-def component(names, plug_ins=True, nullable=False, **arguments):
+def component(names, plug_ins=True, nullable=False):
     """Returns the metadata of a field that holds a component.
 
     Args:
@@ -69,56 +69,37 @@ def component(names, plug_ins=True, nullable=False, **arguments):
         plug_ins: Boolean. Whether a class that Keras has registered is possible too.
             Defaults to `True`.
         nullable: Boolean. Whether null is possible. Defaults to `False`.
-        **arguments: Metadata of the arguments of the component.
     """
-    return {
-        "component": names,
-        "plug_ins": plug_ins,
-        "nullable": nullable,
-        "arguments": arguments,
-    }
+    return {"component": names, "plug_ins": plug_ins, "nullable": nullable}
 
 
-# Mixing creates a graph node for every pair of columns.
-_SOLVER = component(SOLVERS, max_iter=BUDGET, history=TERMS, restart=TERMS)
-_GRADIENT = component(
-    GRADIENTS,
-    solver={**_SOLVER, "nullable": True},
-    num_terms=BUDGET,
-    num_steps=TERMS,
-    num_free_steps=BUDGET,
-    max_steps=BUDGET,
-    checkpoints=BUDGET,
-    checkpoint_every=BUDGET,
-)
-_ESTIMATE = {"num_iterations": BUDGET, "num_probes": TERMS}
-_REGULARIZER = component(REGULARIZERS, nullable=True, **_ESTIMATE)
-_PREDICTOR = component(("dense",), units=WIDTH)
-# A mixture must not contain another mixture.
-_UNMIXED = tuple(name for name in INITIAL_STATES if name != "mixed")
-_MIXTURE = {
-    "elements": component(_UNMIXED, layer=_PREDICTOR),
-    "max_items": TERMS["maximum"],
+# Largest numbers of arguments, also of components in components. Other arguments have
+# the default maximum, and the object checks them when it is built.
+MAXIMA = {
+    "max_iter": BUDGET["maximum"],
+    "history": TERMS["maximum"],
+    "restart": TERMS["maximum"],
+    "num_terms": BUDGET["maximum"],
+    "num_steps": TERMS["maximum"],
+    "num_free_steps": BUDGET["maximum"],
+    "max_steps": BUDGET["maximum"],
+    "checkpoints": BUDGET["maximum"],
+    "checkpoint_every": BUDGET["maximum"],
+    "num_iterations": BUDGET["maximum"],
+    "num_probes": TERMS["maximum"],
+    "filters": FILTERS["maximum"],
+    "groups": FILTERS["maximum"],
+    "kernel_size": WINDOW["maximum"],
+    "units": WIDTH["maximum"],
+    "num_heads": WIDTH["maximum"],
+    "num_blocks": TERMS["maximum"],
+    "expansion": 1000,
 }
-_INITIAL_STATE = component(INITIAL_STATES, layer=_PREDICTOR, initial_states=_MIXTURE)
+
 # Metadata of fields that hold a cell: for images, monotone, and for reasoning.
-CELL = component(
-    CELLS,
-    filters=FILTERS,
-    expansion={"maximum": 1000},
-    groups=FILTERS,
-    kernel_size=WINDOW,
-)
-MONOTONE_CELL = component(MONOTONE_CELLS, plug_ins=False, units=WIDTH, filters=FILTERS)
-REASONING_CELL = component(
-    REASONING_CELLS,
-    plug_ins=False,
-    filters=FILTERS,
-    units=WIDTH,
-    num_heads=WIDTH,
-    num_blocks=TERMS,
-    expansion={"maximum": 1000},
-)
+CELL = component(CELLS)
+MONOTONE_CELL = component(MONOTONE_CELLS, plug_ins=False)
+REASONING_CELL = component(REASONING_CELLS, plug_ins=False)
 
 
 def components(
@@ -138,10 +119,10 @@ def components(
         alone: Tuple of words that every field also accepts. Defaults to `()`.
     """
     fields = {
-        "solver": (solver, _SOLVER),
-        "gradient": (gradient, _GRADIENT),
-        "regularizer": (regularizer, _REGULARIZER),
-        "initial_state": (initial_state, _INITIAL_STATE),
+        "solver": (solver, component(SOLVERS)),
+        "gradient": (gradient, component(GRADIENTS)),
+        "regularizer": (regularizer, component(REGULARIZERS, nullable=True)),
+        "initial_state": (initial_state, component(INITIAL_STATES)),
     }
     return make_dataclass(
         "Components",

@@ -39,21 +39,14 @@ def read_yaml(path):
     try:
         with open(path, "rb") as file:
             content = file.read(_MAX_BYTES + 1)
-        return parse(_text(content))
+        if len(content) > _MAX_BYTES:
+            raise InputError(
+                f"it is longer than {_MAX_BYTES} bytes, so it is not a config."
+            )
+        return parse(content.decode("utf-8-sig"))
     # ValueError: a path with a null byte, or text that is not UTF-8.
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot read the config {path}: {error}") from error
-
-
-def _text(content):
-    if len(content) > _MAX_BYTES:
-        raise InputError(
-            f"it is longer than {_MAX_BYTES} bytes, so it is not a config."
-        )
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"it must be text in UTF-8. ({error})") from error
 
 
 def resolve(mapping, assignments=()):
@@ -325,11 +318,7 @@ def parse_override(override):
     try:
         return path, parse(text)
     except InputError as error:
-        raise InputError(f"--set {_start(override)}: {error}") from error
-
-
-def _start(text):
-    return text if len(text) <= MAX_KEY else f"{text[:MAX_KEY]}..."
+        raise InputError(f"--set {shortened(override)}: {error}") from error
 
 
 def _schema(name):

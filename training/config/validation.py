@@ -8,9 +8,8 @@ The type hint of a field is its expected type. Its `metadata` may contain:
   `distinct`; mappings also `pattern` and `max_length` of their keys,
 * a solver, gradient, regularizer, initial state or cell: `component`, a tuple of its
   possible names; `plug_ins`, whether registered names `package>Class` are possible
-  too; `alone`, the names that take no arguments; `nullable`; and `arguments`, a dict of
-  names to metadata: a component, `elements` (the metadata of a list of components) with
-  `max_items`, or a `maximum`. The object checks its other arguments when it is built.
+  too; `alone`, the names that take no arguments; and `nullable`. The object checks its
+  arguments when it is built; only numbers are checked here, see `MAXIMA`.
 """
 
 import dataclasses
@@ -20,8 +19,8 @@ import types
 import typing
 
 from ..errors import InputError
-from .component_fields import normalized
-from .errors import closest, fail, join, place, received, shortened
+from .component_fields import MAXIMA, normalized
+from .errors import closest, fail, join, place, shortened
 from .sanitize import MAX_TEXT
 
 # Integers become int32 tensors, and numbers become float32 tensors that are squared.
@@ -32,6 +31,7 @@ _WORDS = {
     str: "a string that is not empty",
     bool: "a boolean",
 }
+_MISSING = dataclasses.MISSING
 # Each element costs a model, a graph or a file.
 _MAX_ITEMS = 256
 
@@ -67,7 +67,7 @@ def from_mapping(cls, mapping, path="", default=None):
             values[name] = _checked(
                 mapping[name], hints[name], field.metadata, join(path, name)
             )
-        elif name not in values and _is_required(field):
+        elif name not in values and field.default is field.default_factory is _MISSING:
             raise InputError(f"`{join(path, name)}` is required and is missing.")
     return cls(**values)
 
@@ -152,11 +152,6 @@ def _check_length(value, kind, element, metadata, path):
         )
 
 
-def _is_required(field):
-    missing = dataclasses.MISSING
-    return field.default is missing and field.default_factory is missing
-
-
 def _unknown_key(key, fields, path):
     hint = closest(key, fields)
     if hint and path:
@@ -187,7 +182,7 @@ def _checked_component(value, metadata, path):
         hint = "" if name in alone else closest(name, (*names, *alone))
         fail(path, expected, value, hint)
     if isinstance(value, dict):
-        _check_arguments(value, metadata.get("arguments", {}), path)
+        _check_sizes(value, path)
     return value
 
 
@@ -197,53 +192,30 @@ def _is_possible(name, metadata):
     return normalized(name) in map(normalized, metadata["component"])
 
 
-def _check_arguments(config, arguments, path):
-    for name, value in config.items():
-        where, metadata = join(path, name), arguments.get(name, {})
-        if "component" in metadata:
-            _checked_component(value, metadata, where)
-        elif "elements" in metadata:
-            _check_components(value, metadata, where)
-        elif isinstance(value, dict):
-            raise InputError(
-                f"`{where}` must be text, a number, a boolean, null or a list of them. "
-                "The arguments of an object stand beside its `class_name`. "
-                f"{received(where, value)}"
-            )
-        else:
-            _check_argument(value, metadata, where)
+def _check_sizes(value, path, maximum=None):
+    """Raises `InputError` if a number in the arguments of a component is too large.
 
-
-def _check_components(values, metadata, path):
-    if not isinstance(values, list) or len(values) > metadata["max_items"]:
-        fail(path, f"a list of at most {metadata['max_items']} objects", values)
-    for index, value in enumerate(values):
-        _checked_component(value, metadata["elements"], join(path, index))
-
-
-def _check_argument(value, metadata, path):
-    if not isinstance(value, list):
-        _check_size(value, metadata, path)
-        return
-    for index, item in enumerate(value):
-        if isinstance(item, dict | list):
-            fail(join(path, index), "text, a number, a boolean or null", item)
-        _check_size(item, metadata, join(path, index))
+    It would make tensors, graphs or files too large while the component is built.
+    """
+    if isinstance(value, dict):
+        for name, part in value.items():
+            _check_sizes(part, join(path, name), MAXIMA.get(name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_sizes(item, join(path, index), maximum)
+    elif type(value) in _LARGEST:
+        maximum = _LARGEST[type(value)] if maximum is None else maximum
+        if abs(value) > maximum:
+            fail(path, f"a number <= {maximum}", value)
 
 
 def _checked_scalar(value, hint, metadata, path):
     """Returns `value` as an `int`, `float`, `str` or `bool`."""
-    if hint is float and _is_number(value):
+    if hint is float and type(value) is int:
         value = float(value)
     if type(value) is not hint or not _is_within(value, hint, metadata):
         fail(path, _description(value, hint, metadata), value)
     return value
-
-
-def _check_size(value, metadata, path):
-    """Raises `InputError` if `value` is a number that is too large."""
-    if _is_number(value) and abs(value) > _maximum(type(value), metadata):
-        fail(path, f"a number <= {_maximum(type(value), metadata)}", value)
 
 
 def _checked_choice(value, choices, path):
@@ -263,30 +235,25 @@ def _check_name(name, metadata, path):
         fail(path, f"{expected} characters", name)
 
 
-def _is_number(value):
-    return type(value) in (int, float)
-
-
 def _is_within(value, hint, metadata):
     if hint is str:
-        return bool(value.strip()) and len(value) <= metadata.get(
-            "max_length", MAX_TEXT
-        )
+        longest = metadata.get("max_length", MAX_TEXT)
+        return bool(value.strip()) and len(value) <= longest
     if hint is bool:
         return True
-    return metadata.get("minimum", -_LARGEST[hint]) <= value <= _maximum(
-        hint, metadata
-    ) and value > metadata.get("above", -float("inf"))
+    least, most = _range(hint, metadata)
+    return least <= value <= most and value > metadata.get("above", -float("inf"))
 
 
-def _maximum(kind, metadata):
-    return metadata.get("maximum", _LARGEST[kind])
+def _range(hint, metadata):
+    largest = _LARGEST[hint]
+    return metadata.get("minimum", -largest), metadata.get("maximum", largest)
 
 
 def _description(value, hint, metadata):
     bounds = {name: metadata.get(name) for name in ("minimum", "above", "maximum")}
     if type(value) is hint and hint in _LARGEST and abs(value) > _LARGEST[hint]:
-        bounds["maximum"] = _maximum(hint, metadata)
+        _, bounds["maximum"] = _range(hint, metadata)
     signs = {"minimum": ">=", "above": ">", "maximum": "<="}
     limits = [
         f"{signs[name]} {bound}" for name, bound in bounds.items() if bound is not None

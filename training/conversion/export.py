@@ -40,7 +40,7 @@ def export(job, model, path, file_format, certify=False, metadata=None):
     """
     path = Path(path).absolute()
     write = getattr(deq_keras.serving, f"export_{file_format}")
-    served, samples = job.servable(model)
+    served, samples = job.prepare_export(model)
     limit = job.largest_budget(model)
     try:
         return write(

@@ -8,12 +8,26 @@ from ..files.input_file import check_file
 from .records.shards import Shards
 
 
-def preparation_errors():
-    """Returns the classes of errors of preparing, for `except`. Imports TFDS."""
+@contextlib.contextmanager
+def preparing(name, remedy):
+    """Turns an error of preparing a dataset into an `InputError`.
+
+    Args:
+        name: String. The dataset of TFDS.
+        remedy: String. Sentences about what to do.
+    """
     import tensorflow_datasets
     from google.protobuf import json_format
 
-    return (
+    try:
+        yield
+    except tensorflow_datasets.core.DatasetNotFoundError as error:
+        # Its own message lists all datasets, on more than a thousand lines.
+        names = tensorflow_datasets.list_builders(with_community_datasets=False)
+        raise InputError(
+            f"TensorFlow Datasets has no dataset {name}.{closest(name, names)} {remedy}"
+        ) from error
+    except (
         AssertionError,  # The files of a manual download are missing.
         ImportError,
         OSError,
@@ -21,20 +35,9 @@ def preparation_errors():
         ValueError,
         json_format.Error,  # Its `dataset_info.json` is corrupt.
         tensorflow_datasets.download.DownloadError,
-    )
-
-
-@contextlib.contextmanager
-def reading(name):
-    """Turns an error of reading the examples of a dataset into an `InputError`."""
-    import tensorflow as tf
-
-    try:
-        yield
-    except tf.errors.OpError as error:
+    ) as error:
         raise InputError(
-            f"TensorFlow Datasets could not read {name}: one of its files is damaged, "
-            f"or gone. Prepare it again with `tfds build {name} --overwrite`."
+            f"TensorFlow Datasets could not prepare {name}. {remedy} ({error})"
         ) from error
 
 
@@ -70,12 +73,6 @@ def find_shards(name, splits, how_to_get):
 def split_shards(info, split, name):
     """Returns the `Shards` of one split; see `find_shards`."""
     found = info.splits[split]
-    if min(found.shard_lengths, default=0) < 0:
-        raise InputError(
-            f"{info.data_dir}/dataset_info.json is damaged: numbers of records are at "
-            f"least 0. Received: shardLengths={found.shard_lengths}. Run `tfds build "
-            f"{name} --overwrite`."
-        )
     for file in found.filepaths:
         check_file(file, f"file of the dataset {name},")
     return Shards(found.filepaths, found.shard_lengths)
@@ -94,21 +91,11 @@ def prepared_info(name, remedy, directory=None):
     """
     import tensorflow_datasets
 
-    try:
+    with preparing(name, remedy):
         folder = {} if directory is None else {"data_dir": directory}
         builder = tensorflow_datasets.builder(name, **folder)
         if not builder.is_prepared():
             builder.download_and_prepare(file_format="tfrecord")
-    except tensorflow_datasets.core.DatasetNotFoundError as error:
-        # Its own message lists all datasets, on more than a thousand lines.
-        names = tensorflow_datasets.list_builders(with_community_datasets=False)
-        raise InputError(
-            f"TensorFlow Datasets has no dataset {name}.{closest(name, names)} {remedy}"
-        ) from error
-    except preparation_errors() as error:
-        raise InputError(
-            f"TensorFlow Datasets could not prepare {name}. {remedy} ({error})"
-        ) from error
     info = builder.info
     if info.file_format.value != "tfrecord":
         raise InputError(

@@ -36,7 +36,7 @@ def tune_run(job, model, promise, label=None):
     if job.equilibrium(model) is None:
         raise InputError("The model has no equilibrium, so there is no solver to tune.")
     opened = job.opened(model)
-    group = _group(job.groups(model), label)
+    group = _group(job.group_problems(model), label)
     size = job.config.data.evaluation_batch_size
     encoded = [opened.encode(inputs) for inputs, _, _ in group.batches(size)]
     data = keras.tree.map_structure(

@@ -1,6 +1,7 @@
 """Verdict of an audit: the kind of equilibrium. Does not import TensorFlow."""
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 # These limits, which we chose, hold for every group of an equilibrium.
@@ -32,7 +33,8 @@ class Verdict(NamedTuple):
     text: str
 
 
-class Criterion(NamedTuple):
+@dataclass(frozen=True)
+class Criterion:
     """One condition of an equilibrium, with its worst value.
 
     Attributes:

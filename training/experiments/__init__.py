@@ -1,6 +1,6 @@
 """Experiments that `deq-keras train` runs, by the `experiment` key of a config.
 
-Each has a folder, which `training.registry` finds, with `schema` (the config), `build`
-(the model) and `job` (compilation, data and evaluation). Long measurements have a
-separate `measure`.
+`training.registry` finds every module and folder. A small experiment is one module. A
+large one is a folder with `schema` (the config), `build` (the model) and `job` (data,
+training and evaluation).
 """

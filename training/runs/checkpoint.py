@@ -55,62 +55,35 @@ def save(folder, model, history):
             os.replace(current, folder / PREVIOUS)
 
 
-def restore_epoch(folder, model, optimizer, num_epochs):
-    """Restores a model and its optimizer after a number of epochs.
+def restore(folder, model, optimizer, num_epochs=None):
+    """Restores a model and its optimizer from a checkpoint.
 
     Workers end an epoch together, but a worker can be killed before it saves its
-    checkpoint. Then the previous checkpoint is the newest that all workers have.
+    checkpoint. Then `num_epochs` selects the newest one that all workers have. A
+    corrupt newest checkpoint is renamed, and the previous one replaces it.
 
     Args:
         folder: `pathlib.Path` of the run.
         model: A built `keras.Model`.
         optimizer: The optimizer of the model.
-        num_epochs: Non-negative integer. With 0, nothing is restored.
-
-    Returns:
-        The history, a list with one dict per epoch.
-
-    Raises:
-        InputError: If neither checkpoint has `num_epochs` epochs.
-    """
-    variables = state_variables(model, optimizer)
-    if not num_epochs:
-        return []
-    for file in (folder / CURRENT, folder / PREVIOUS):
-        with contextlib.suppress(InputError):
-            state = _read(file, variables)
-            if len(state.history) == num_epochs:
-                return _assigned(state, variables)
-    raise InputError(
-        f"{folder} has no checkpoint after epoch {num_epochs}, the newest epoch that "
-        "another worker has. Put back the folders of all workers of one moment, or "
-        "remove them all to start again."
-    )
-
-
-def restore(folder, model, optimizer):
-    """Restores a model and its optimizer from the newest intact checkpoint.
-
-    A corrupt checkpoint is renamed, and the previous one replaces it.
-
-    Args:
-        folder: `pathlib.Path` of the run.
-        model: A built `keras.Model`.
-        optimizer: The optimizer of the model.
+        num_epochs: Non-negative integer. The epochs of the checkpoint. With 0, nothing
+            is restored. Defaults to `None`, the newest intact checkpoint.
 
     Returns:
         The history, a list with one dict per finished epoch. Empty without a
         checkpoint; then nothing is restored.
 
     Raises:
-        InputError: If checkpoints exist, but no intact one belongs to this model. Then
-            nothing is restored.
+        InputError: If checkpoints exist, but no intact one belongs to this model and
+            has `num_epochs` epochs. Then nothing is restored.
     """
     variables = state_variables(model, optimizer)
     current, previous = folder / CURRENT, folder / PREVIOUS
     files = [file for file in (current, previous) if file.exists()]
-    if not files:
+    if num_epochs == 0 or (num_epochs is None and not files):
         return []
+    if num_epochs is not None:
+        return _assigned(_of_epoch(folder, files, variables, num_epochs), variables)
     try:
         state = _read(files[0], variables)
     except InputError as error:
@@ -126,6 +99,19 @@ def restore(folder, model, optimizer):
             flush=True,
         )
     return _assigned(state, variables)
+
+
+def _of_epoch(folder, files, variables, num_epochs):
+    for file in files:
+        with contextlib.suppress(InputError):
+            state = _read(file, variables)
+            if len(state.history) == num_epochs:
+                return state
+    raise InputError(
+        f"{folder} has no checkpoint after epoch {num_epochs}, the newest epoch that "
+        "another worker has. Put back the folders of all workers of one moment, or "
+        "remove them all to start again."
+    )
 
 
 def _assigned(state, variables):

@@ -16,6 +16,8 @@ _EXAMPLE = (
 )
 # Types of workers in TensorFlow's order.
 _TYPES = ("chief", "worker")
+# Errors of reading a `TF_CONFIG` that does not describe a cluster.
+_INVALID = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # Seconds.
 _RETRY_INTERVAL = 0.2
 _CONNECTION_TIMEOUT = 2.0
@@ -52,59 +54,38 @@ def from_environment():
         )
     try:
         content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _refused("JSON", text) from error
-    cluster, task = _mapping(content, "cluster"), _mapping(content, "task")
-    if not cluster or not cluster.keys() <= set(_TYPES):
-        raise _refused(f"a `cluster` of {' and '.join(_TYPES)} alone", cluster)
-    addresses = [_addresses(cluster, kind) for kind in _TYPES]
-    _check_distinct(sum(addresses, []))
-    kind, index = task.get("type"), task.get("index")
-    if not isinstance(kind, str) or kind not in cluster:
-        raise _refused(f"a task whose `type` is one of {list(cluster)}", task)
-    number = _TYPES.index(kind)
-    if type(index) is not int or not 0 <= index < len(addresses[number]):
-        raise _refused(f"a task of an `index` below {len(addresses[number])}", task)
-    return Cluster(sum(addresses, []), sum(map(len, addresses[:number])) + index)
+        cluster, task = content["cluster"], content["task"]
+        if not cluster.keys() <= set(_TYPES):
+            raise ValueError(f"the types of a cluster are {' and '.join(_TYPES)}")
+        groups = {kind: cluster.get(kind, []) for kind in _TYPES}
+        addresses = [address for group in groups.values() for address in group]
+        places = list(map(_place, addresses))
+        # Workers with the same address would respond to each other and wait forever.
+        if len(set(places)) < len(places):
+            raise ValueError("all addresses must differ")
+        kind, index = task["type"], task["index"]
+        if not 0 <= index < len(groups[kind]):
+            raise ValueError(f"the index of the task must be in `cluster.{kind}`")
+    except (
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise InputError(
+            f"{_VARIABLE} must describe the cluster and the task of this process, such "
+            f"as {_EXAMPLE}. ({type(error).__name__}: {error}) Received: {text[:200]}."
+        ) from error
+    return Cluster(addresses, index + (kind == "worker") * len(groups["chief"]))
 
 
-def _mapping(content, key):
-    value = content.get(key) if isinstance(content, dict) else None
-    if not isinstance(value, dict):
-        raise _refused(f"a mapping with a mapping `{key}`", content)
-    return value
-
-
-def _addresses(cluster, kind):
-    addresses = cluster.get(kind, [])
-    if not isinstance(addresses, list) or not all(map(_is_address, addresses)):
-        raise _refused(f"a list of `host:port` for `{kind}`", addresses)
-    return addresses
-
-
-def _is_address(address):
-    host, _, port = address.rpartition(":") if isinstance(address, str) else ("",) * 3
-    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
-    return bool(host) and is_number and 0 < int(port) < 2**16
-
-
-def _check_distinct(addresses):
-    """Raises `InputError` if two workers have the same address.
-
-    The workers would respond to each other's calls and wait forever.
-    """
-    places = [name.casefold().rpartition(":") for name in addresses]
-    places = [(host, int(port)) for host, _, port in places]
-    for address, place in zip(addresses, places, strict=True):
-        if places.count(place) > 1:
-            raise _refused("a cluster in which all addresses differ", address)
-
-
-def _refused(expected, received):
-    return InputError(
-        f"{_VARIABLE} must be {expected}, such as {_EXAMPLE}. Received: "
-        f"{str(received)[:200]}."
-    )
+def _place(address):
+    """Returns the lower-case host and the port of an address `host:port`."""
+    host, _, port = address.rpartition(":")
+    if not host or not 0 < int(port) < 2**16:
+        raise ValueError(f"an address must be `host:port`, not {address[:200]}")
+    return host.casefold(), int(port)
 
 
 def wait_for_workers(cluster, timeout):

@@ -46,7 +46,7 @@ def callbacks(job, model, span, folder):
         api.KerasCallback(str(events), hyper_parameters(job.config)),
     ]
     if job.equilibrium(model) is not None:
-        opened, samples = job.split(model), next(iter(job.samples(model)))
+        opened, samples = job.split(model), next(iter(job.batch_samples(model)))
         summaries = deq_keras.callbacks.EquilibriumSummaries(
             opened.layer,
             lambda: opened.encode(samples[:_NUM_SAMPLES]),

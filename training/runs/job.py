@@ -2,9 +2,6 @@
 
 import functools
 import math
-import operator
-import pathlib
-import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -30,11 +27,27 @@ from .phases import phase_spans
 
 SAMPLES = "samples.npz"
 
-_ARRAY_BATCH_SIZE = 256
-
 
 class Job:
     """One variant of an experiment: its model, data, training and evaluation.
+
+    An experiment implements these methods:
+
+    1. `load_data` returns the data, which variants share.
+    2. `build_model` returns a new model.
+    3. `compile` sets the loss and the metrics.
+    4. `feed` returns the arguments of `fit`, and `steps_per_epoch` their number.
+    5. `select_samples` returns a few inputs for exports and diagnoses.
+    6. `measure` scores the outputs of a model or of an export at budgets.
+
+    It overrides two more if their defaults do not fit:
+
+    7. `split` returns the equilibrium layer, and what precedes and follows it. The
+       default is for functional models with one `DEQ` layer.
+    8. `evaluate` returns the contents of `evaluation.json`, by default the rows of
+       `measure`.
+
+    The remaining methods are for single commands, such as `audit` and `export`.
 
     Args:
         config: A `VariantsConfig` with `data` and `evaluation`.
@@ -46,7 +59,7 @@ class Job:
 
     Attributes:
         monitor: String. Key of the logs that determines the best epoch.
-        is_better: Function of two monitored values; whether the first is better.
+        mode: String. `"max"` or `"min"`, the better of two monitored values.
         batch_sizes: Dict from config keys to the sizes of the batches of `fit`, which
             several devices divide. `None` for a job that supports only one device.
         counts_failures: Boolean. Whether a run with a non-finite loss or weights
@@ -57,7 +70,7 @@ class Job:
     """
 
     monitor: str
-    is_better: staticmethod
+    mode = "max"
     batch_sizes = None
     counts_failures = False
     num_layers = 1
@@ -68,6 +81,8 @@ class Job:
         self.folder = folder
         self.distribution = distribution or OneDevice()
         self.compiled = CompiledVariant()
+
+    # === Data and model ===
 
     @functools.cached_property
     def data(self):
@@ -82,11 +97,6 @@ class Job:
             config: The `data` of the config.
             folder: `pathlib.Path` of a run, which may contain saved data.
         """
-        raise NotImplementedError
-
-    @property
-    def steps_per_epoch(self):
-        """Number of training steps of an epoch."""
         raise NotImplementedError
 
     def build_model(self):
@@ -105,46 +115,69 @@ class Job:
         )
         return model, optimizer, spans
 
-    def trainer(self, model):
+    def split(self, model):
+        """Returns the `EncoderSolverHead` of a model, or `None` for explicit layers."""
+        return split_model(model)
+
+    def opened(self, model):
+        """Like `split`, but returns the same object for the same model."""
+        return self.compiled.once(model, "split", lambda: self.split(model))
+
+    def equilibrium(self, model):
+        """Returns the `DEQ` layer of a model, or `None` for explicit layers."""
+        parts = self.split(model)
+        return parts and parts.layer
+
+    # === Training ===
+
+    @property
+    def steps_per_epoch(self):
+        """Number of training steps of an epoch."""
+        raise NotImplementedError
+
+    def wrap_model(self, model):
         """Returns the model on which to call `fit`: `model`, or a model around it."""
         return model
 
-    def equilibrium(self, model):
-        """Returns the `DEQ` layer of a model, by default the layer `deq`, or `None` for
-        explicit layers."""
-        return model.get_layer("deq")
-
     def compile(self, model, optimizer):
-        """Compiles a model or its trainer; the optimizer keeps its state."""
+        """Compiles a model or its wrapper; the optimizer keeps its state."""
         raise NotImplementedError
 
-    def fit_arguments(self, epochs):
+    def feed(self, epochs):
         """Returns the arguments of `fit` for a `range` of epochs: data and steps.
 
         If the job supports several devices, `distribution.batches` returns the data.
         """
         raise NotImplementedError
 
-    def callbacks(self, model):
+    def is_better(self, value, other):
+        """Returns whether the first of two monitored values is better."""
+        return value > other if self.mode == "max" else value < other
+
+    def make_callbacks(self, model):
         """Returns further callbacks. The history contains their logs."""
         del model
         return []
 
-    def diagnostics(self, model, inputs):
-        """Returns the callback that monitors the equilibrium of a few inputs."""
+    def watch_equilibrium(self, model, inputs):
+        """Returns a list with the callback that monitors the equilibrium of a few
+        inputs, or an empty list for explicit layers."""
         opened = self.split(model)
-        return deq_keras.callbacks.EquilibriumDiagnostics(
-            opened.layer,
-            lambda: opened.encode(inputs),
-            self.config.evaluation.max_iter,
-        )
+        if opened is None:
+            return []
+        return [
+            deq_keras.callbacks.EquilibriumDiagnostics(
+                opened.layer,
+                lambda: opened.encode(inputs),
+                self.config.evaluation.max_iter,
+            )
+        ]
 
-    def keep(self):
-        """Saves the data that later commands need into the folder of the run."""
-        path = self.folder / SAMPLES
-        if not path.exists():
-            with replacing(path) as temporary:
-                np.savez_compressed(temporary, inputs=self.sample_inputs)
+    # === Samples ===
+
+    def select_samples(self):
+        """Returns the first `evaluation.num_samples` held-out inputs."""
+        raise NotImplementedError
 
     @functools.cached_property
     def sample_inputs(self):
@@ -154,24 +187,24 @@ class Job:
         """
         path = None if self.folder is None else self.folder / SAMPLES
         if path is None or not path.exists():
-            return np.asarray(self.first_inputs())
+            return np.asarray(self.select_samples())
         remedy = "Remove it: the next command reads the samples from the data again."
         with reading(path, remedy), path.open("rb") as file:
             return np.load(file)["inputs"]
 
-    def first_inputs(self):
-        """Returns the first `evaluation.num_samples` held-out inputs."""
-        raise NotImplementedError
+    def batch_samples(self, model):
+        """Returns batches to diagnose, in the input format of `encode`."""
+        del model
+        return [self.sample_inputs]
 
-    def evaluate(self, model, budgets):
-        """Measures a model at each budget. Returns a list of dicts with `budget`, the
-        score of the experiment, `residual` and `evaluations`.
+    def save_assets(self):
+        """Saves the data that later commands need into the folder of the run."""
+        path = self.folder / SAMPLES
+        if not path.exists():
+            with replacing(path) as temporary:
+                np.savez_compressed(temporary, inputs=self.sample_inputs)
 
-        The only budget of explicit layers is their number."""
-        if self.equilibrium(model) is None:
-            count = self.num_layers
-            return self.measure(explicit_answer(model, count), [count], model)
-        return self.measure(self.opened(model).answer(), budgets, model)
+    # === Evaluation ===
 
     def measure(self, answer, budgets, model=None):
         """Scores outputs for the test examples; see `measure_at_budgets`.
@@ -181,46 +214,49 @@ class Job:
             budgets: List of positive integers.
             model: The model, whose input format the examples have. Defaults to `None`,
                 the format of an export.
+
+        Returns:
+            List of dicts with `budget`, the score of the experiment, `residual` and
+            `evaluations`.
         """
         raise NotImplementedError
 
-    def evaluate_at_tolerance(self, model, tol, budget):
-        """Measures a model at another tolerance of its solver.
+    def measure_model(self, model, budgets):
+        """Like `measure`, for a model. Solves stop at the tolerance of the solver.
 
-        Writes nothing. Returns the row of the budget, as `evaluate` does.
+        The only budget of explicit layers is their number."""
+        opened = self.opened(model)
+        if opened is None:
+            count = self.num_layers
+            return self.measure(explicit_answer(model, count), [count], model)
+        return self.measure(opened.answer(), budgets, model)
+
+    def evaluate(self, model, budgets):
+        """Measures a model at each budget, and writes further files of the experiment.
+
+        Returns:
+            A dict of `budgets`, the rows, and of measurements that do not depend on a
+            budget.
         """
+        return {"budgets": self.measure_model(model, budgets)}
+
+    def evaluate_at_tolerance(self, model, tol, budget):
+        """Returns the row of `measure_model` at another tolerance of the solver."""
         solver = self.equilibrium(model).solver
-        own, folder = solver.tol, self.folder
-        with tempfile.TemporaryDirectory() as temporary:
-            solver.tol, self.folder = tol, pathlib.Path(temporary)
-            try:
-                rows = self.evaluate_until_tolerance(model, [budget])
-                return next(row for row in rows if row["budget"] == budget)
-            finally:
-                solver.tol, self.folder = own, folder
+        own, solver.tol = solver.tol, tol
+        try:
+            (row,) = self.measure_model(model, [budget])
+            return row
+        finally:
+            solver.tol = own
 
-    def evaluate_until_tolerance(self, model, budgets):
-        """Like `evaluate`, with solves that stop at the tolerance of the solver."""
-        return self.evaluate(model, budgets)
-
-    def facts(self, model):
-        """Returns a dict of further measurements, which do not depend on a budget."""
-        del model
-        return {}
-
-    def split(self, model):
-        """Returns the `EncoderSolverHead` of a model with an equilibrium, by default of
-        a functional model."""
-        return split_model(model)
-
-    def opened(self, model):
-        """Like `split`, but returns the same object for the same model."""
-        return self.compiled.once(model, "split", lambda: self.split(model))
-
-    def samples(self, model):
-        """Returns batches to diagnose, in the input format of `encode`."""
-        del model
-        return [self.sample_inputs]
+    def evaluate_file(self, model, path, budgets):
+        """Like `measure_model`, on the problems of a user's file."""
+        del model, budgets
+        raise InputError(
+            f"The experiment {self.config.experiment} reads no files of problems. "
+            f"Received: data={path}."
+        )
 
     def diagnose(self, model):
         """Returns the measurements of `diagnose` for a model's equilibrium."""
@@ -230,21 +266,9 @@ class Job:
             "diagnosis",
             lambda: Diagnosis(opened.layer, opened.encode, max_iter),
         )
-        return diagnosis.of(self.samples(model))
+        return diagnosis.of(self.batch_samples(model))
 
-    def evaluate_export(self, exported, budgets):
-        """Like `evaluate`, for an `ExportedModel`."""
-        return self.measure(exported.answer(), budgets)
-
-    def evaluate_file(self, model, path, budgets):
-        """Like `evaluate`, on the problems of a user's file."""
-        del model, budgets
-        raise InputError(
-            f"The experiment {self.config.experiment} reads no files of problems. "
-            f"Received: data={path}."
-        )
-
-    def groups(self, model):
+    def group_problems(self, model):
         """Returns the test data as a list of `Group`, to audit or tune a model with an
         equilibrium."""
         del model
@@ -253,7 +277,9 @@ class Job:
             "tuned: it does not say which answers are right."
         )
 
-    def servable(self, model):
+    # === Export ===
+
+    def prepare_export(self, model):
         """Returns the model to export, and samples of its requests."""
         return model, self.sample_inputs[:8]
 
@@ -274,12 +300,8 @@ def batch_sizes(data):
 class ImageJob(Job):
     """One variant of a model of images; see `Job`.
 
-    Args:
-        config: A config with `data.batch_size` and `data.evaluation_batch_size`.
-        load: Function that returns data with the splits `training`, `validation` and
-            `test`.
-        folder: See `Job`.
-        distribution: See `Job`.
+    `load_data` returns data with the splits `training`, `validation` and `test`. The
+    config has `data.batch_size` and `data.evaluation_batch_size`.
     """
 
     @property
@@ -299,7 +321,7 @@ class ImageJob(Job):
         """Returns the augmentation config that the transform of the images takes."""
         return self.config.data.augmentation
 
-    def fit_arguments(self, epochs):
+    def feed(self, epochs):
         split, size = self.data.validation, self.config.data.evaluation_batch_size
 
         def training(share):
@@ -328,10 +350,10 @@ class ImageJob(Job):
         preprocessor = getattr(model, "preprocessor", None)
         return batches if preprocessor is None else batches.map(preprocessor)
 
-    def first_inputs(self):
+    def select_samples(self):
         return sample(self.data.test, self.config.evaluation.num_samples)
 
-    def samples(self, model):
+    def batch_samples(self, model):
         size = self.config.data.evaluation_batch_size
         preprocessor = getattr(model, "preprocessor", None) or (lambda images: images)
         for start in range(0, len(self.sample_inputs), size):
@@ -342,18 +364,19 @@ class ArrayJob(Job):
     """One variant of a functional model with a `DEQ` layer `deq`; see `Job`.
 
     `load_data` returns a function from a seed to the training and the test data, each a
-    tuple of arrays `(inputs, targets)`.
+    tuple of arrays `(inputs, targets)`. The config has `data.batch_size`.
 
-    Args:
-        config: A `VariantsConfig` with `data.batch_size`.
-        load: Function that returns the result of `load_data`.
-        folder: See `Job`.
-        distribution: See `Job`.
+    Attributes:
+        evaluation_batch_size: Positive integer. Batch size of `measure`.
+        steps_per_execution: Positive integer. Training steps per call of a compiled
+            function. Defaults to all steps of an epoch, which suits small models: their
+            step takes less time than its dispatch.
     """
 
     monitor = "loss"
-    is_better = staticmethod(operator.lt)
+    mode = "min"
     counts_failures = True
+    evaluation_batch_size = 256
 
     @property
     def training(self):
@@ -369,6 +392,10 @@ class ArrayJob(Job):
     def steps_per_epoch(self):
         return math.ceil(len(self.training[0]) / self.config.data.batch_size)
 
+    @property
+    def steps_per_execution(self):
+        return self.steps_per_epoch
+
     def loss(self):
         """Returns the loss, a name or an object of Keras."""
         raise NotImplementedError
@@ -382,11 +409,10 @@ class ArrayJob(Job):
             optimizer,
             self.loss(),
             jit_compile=self.config.jit_compile,
-            # A step takes less time than its dispatch.
-            steps_per_execution=self.steps_per_epoch,
+            steps_per_execution=self.steps_per_execution,
         )
 
-    def fit_arguments(self, epochs):
+    def feed(self, epochs):
         per_epoch = self.steps_per_epoch
         steps = range(epochs.start * per_epoch, epochs.stop * per_epoch)
         size, seed = self.config.data.batch_size, self.config.seed
@@ -395,7 +421,7 @@ class ArrayJob(Job):
             "steps_per_epoch": per_epoch,
         }
 
-    def first_inputs(self):
+    def select_samples(self):
         return self.tested[0][: self.config.evaluation.num_samples]
 
     def measure(self, answer, budgets, model=None):
@@ -403,7 +429,7 @@ class ArrayJob(Job):
         batches = tf.data.Dataset.from_tensor_slices(tuple(self.tested))
         return measure_at_budgets(
             answer,
-            batches.batch(_ARRAY_BATCH_SIZE),
+            batches.batch(self.evaluation_batch_size),
             lambda *pair: [np.asarray(array) for array in pair],
             budgets,
             lambda pairs: {

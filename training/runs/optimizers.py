@@ -88,13 +88,12 @@ def schedule_callbacks(job, history):
         warmup = round(config.warmup_epochs * job.steps_per_epoch)
         return [InverseSquareRoot(config.learning_rate, warmup)]
     if config.schedule == "plateau":
-        mode = "max" if job.is_better(1.0, 0.0) else "min"
         return [
             Plateau(
                 history,
                 config.learning_rate,
                 monitor=job.monitor,
-                mode=mode,
+                mode=job.mode,
                 factor=config.decay_factor,
                 patience=config.patience,
                 min_lr=config.final_learning_rate,

@@ -65,8 +65,8 @@ def check(job, traced=None):
     with config_errors("config"):
         _forget_earlier_models(job)
         model, _, spans = job.build()
-        trainer = job.trainer(model)
-        job.fit_arguments(spans[0].epochs)
+        trainer = job.wrap_model(model)
+        job.feed(spans[0].epochs)
         new = {}
         for span in spans:
             _set_strategies(job, model, span)
@@ -99,7 +99,7 @@ def _trace(job, model, trainer, spans):
     own, job.distribution = job.distribution, OneDevice()
     try:
         job.distribution.begin(model, None)
-        batch = _batch_spec(job.fit_arguments(range(1)))
+        batch = _batch_spec(job.feed(range(1)))
     finally:
         job.distribution = own
     # The steps of all phases share the variables of one optimizer. The optimizer of the
@@ -184,7 +184,7 @@ def _trained(job, folder):
     _forget_earlier_models(job)
     with job.distribution.scope():
         model, optimizer, spans = job.build()
-        trainer = job.trainer(model)
+        trainer = job.wrap_model(model)
         job.distribution.begin(model, optimizer)
         history = _restored(job, folder, trainer, optimizer)
         job.distribution.continue_from(model)
@@ -214,9 +214,8 @@ def _restored(job, folder, trainer, optimizer):
     """Restores the newest checkpoint that all workers have. Returns its history."""
     num_epochs = len(checkpoint.read_history(folder))
     common = job.distribution.least(num_epochs)
-    if common == num_epochs:
-        return checkpoint.restore(folder, trainer, optimizer)
-    return checkpoint.restore_epoch(folder, trainer, optimizer, common)
+    epochs = None if common == num_epochs else common
+    return checkpoint.restore(folder, trainer, optimizer, epochs)
 
 
 def _rewrite_table(folder, history):
@@ -265,7 +264,7 @@ def _fit(job, model, trainer, span, folder, history):
         return
     with corruption.reported(), writing(folder / event_files.EVENTS):
         trainer.fit(
-            **job.fit_arguments(epochs),
+            **job.feed(epochs),
             initial_epoch=epochs.start,
             epochs=epochs.stop,
             callbacks=_callbacks(job, model, span, folder, history),
@@ -279,7 +278,7 @@ def _callbacks(job, model, span, folder, history):
     score = registry.find(job.config.experiment).score
     num_epochs = sum(phase.epochs for phase in job.config.phases)
     # Every worker runs the job's callbacks, to stay synchronized.
-    callbacks = job.callbacks(model)
+    callbacks = job.make_callbacks(model)
     callbacks += _schedules(job, model, span)
     callbacks += schedule_callbacks(job, history)
     if job.distribution.stopwatch.is_used:

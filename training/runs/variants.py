@@ -76,7 +76,7 @@ def _finish(job, directory, name, figures):
     folder = directory.run(name)
     print(f"{name}: training in {folder}", flush=True)
     if job.distribution.is_chief:
-        job.keep()
+        job.save_assets()
     with job.distribution.in_step():
         model, _ = train(job, folder)
     if model is None:
@@ -100,8 +100,7 @@ def evaluate(job, model, folder, budgets=None):
     """Measures and saves the score of a model at budgets; by default the config's."""
     budgets = budgets or job.config.evaluation.budgets
     with corruption.reported():
-        rows, facts = job.evaluate(model, budgets), job.facts(model)
-    result = {"parameters": model.count_params(), **facts, "budgets": rows}
+        result = {"parameters": model.count_params(), **job.evaluate(model, budgets)}
     # Written last: this file marks a finished evaluation.
     records.write_json(folder / records.EVALUATION, result)
 

@@ -3,7 +3,10 @@
 import re
 from collections.abc import Mapping
 
+import keras
 import numpy as np
+
+from deq_keras.core.checks import did_you_mean
 
 _HOW_TO = (
     "Weights are dense arrays of floating-point numbers. Of a PyTorch tensor make one "
@@ -12,6 +15,38 @@ _HOW_TO = (
 )
 # Prefixes of models wrapped for several devices, by `torch.compile` or with a loss.
 _WRAPPERS = re.compile(r"((module|_orig_mod|model)\.)*")
+
+
+def known_arguments(architecture, names, others=()):
+    """Returns the arguments of an architecture, without those that are `None`.
+
+    The constructor of the model checks their values, or the weights contradict them.
+
+    Args:
+        architecture: Dict of arguments by the names of the reference.
+        names: Collection of all names that the reference has.
+        others: List of further arguments of the loading function, for the hint.
+
+    Raises:
+        ValueError: If an argument is unknown.
+    """
+    hints = [*names, "solver", "gradient", "regularizer", "dtype", *others]
+    for name in architecture:
+        if name not in names:
+            raise ValueError(
+                f"Unknown argument `{name}`.{did_you_mean(name.lower(), hints)} The "
+                f"architecture takes: {', '.join(sorted(names))}."
+            )
+    return {name: value for name, value in architecture.items() if value is not None}
+
+
+def check_dtype(dtype):
+    """Raises `ValueError` unless a dtype or policy has floating-point weights."""
+    if "float" not in keras.dtype_policies.get(dtype).variable_dtype:
+        raise ValueError(
+            "`dtype` must be a floating-point dtype, a policy such as mixed_bfloat16, "
+            f"or None, Keras' own. Received: dtype={dtype!r}."
+        )
 
 
 def shape(state_dict, name, *ranks):
@@ -80,8 +115,8 @@ def _raw(dtype):
     return ", bytes of which NumPy does not know the meaning" if is_raw else ""
 
 
-def faults(name, array, dtype):
-    """Returns a list of problems with the values of an array for a variable's dtype."""
+def value_errors(name, array, dtype):
+    """Returns a list of errors in the values of an array for a variable's dtype."""
     with np.errstate(over="ignore"):
         is_finite = np.isfinite(array.astype(dtype).astype("float64"))
     if not is_finite.all():
@@ -150,7 +185,7 @@ def layer_variables(name, layer):
     return variables
 
 
-def assign(variables, state_dict, as_keras, as_reference):
+def assign(variables, state_dict, as_keras):
     """Assigns all variables, or raises an error that names every mismatch.
 
     Non-finite numbers count as a mismatch. After an error, no variable has changed.
@@ -159,11 +194,12 @@ def assign(variables, state_dict, as_keras, as_reference):
         variables: Dict from names to variables. Tied variables have several names.
         state_dict: Dict from the reference's names to arrays.
         as_keras: Function that returns the array of a name in Keras' layout.
-        as_reference: Function from a name and its shape to the reference's shape.
 
     Raises:
         ValueError: If anything does not match.
     """
+    # Collect all mismatches first: a user corrects them together, and an error leaves
+    # the model as it was.
     arrays = {
         name: as_keras(name, state_dict[name])
         for name in variables
@@ -176,13 +212,13 @@ def assign(variables, state_dict, as_keras, as_reference):
         f"left over: {name}" for name in sorted(set(state_dict) - set(variables))
     ]
     problems += [
-        f"wrong shape: {name}, which is {state_dict[name].shape} and not "
-        f"{as_reference(name, variables[name].shape)}"
+        f"wrong shape: {name} of shape {state_dict[name].shape}, which in Keras' "
+        f"layout is {array.shape} and not {tuple(variables[name].shape)}"
         for name, array in sorted(arrays.items())
         if array.shape != tuple(variables[name].shape)
     ]
     for name, array in sorted(arrays.items()):
-        problems += faults(name, array, variables[name].dtype)
+        problems += value_errors(name, array, variables[name].dtype)
     if problems:
         raise ValueError(
             "The checkpoint does not fit the architecture. " + "; ".join(problems) + "."

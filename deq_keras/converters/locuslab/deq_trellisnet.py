@@ -2,18 +2,15 @@
 
 import numpy as np
 
-from deq_keras.converters.locuslab.arguments import (
-    check_count,
-    check_dtype,
-    list_of,
-)
 from deq_keras.converters.locuslab.checkpoint import (
     assign,
+    check_dtype,
     cleaned,
     layer_variables,
     shape,
     without_ones,
 )
+from deq_keras.core.checks import check_count, check_counts
 from deq_keras.models import DEQTrellisNetBackbone, DEQTrellisNetCausalLM
 
 _CONVOLUTION = "trellisnet.func.full_conv"
@@ -56,7 +53,7 @@ def load_deq_trellisnet(
             names all of them.
     """
     check_count("dilation", dilation)
-    list_of(check_count)("splits", splits)
+    check_counts("splits", splits, allow_empty=True)
     check_dtype(dtype)
     state_dict = cleaned(state_dict, lambda name: name.startswith(_IGNORED))
     # With weight dropout, the reference adds this suffix to the original weights.
@@ -75,7 +72,7 @@ def load_deq_trellisnet(
         dtype=dtype,
     )
     model = DEQTrellisNetCausalLM(backbone, **task_arguments)
-    assign(_variables(model), state_dict, _as_keras, _as_reference)
+    assign(_variables(model), state_dict, _as_keras)
     return model
 
 
@@ -147,18 +144,11 @@ def _variables(model):
     return variables
 
 
-def _is_kernel(name):
-    is_weight = name.endswith((".weight", ".weight_v"))
-    return is_weight and not name.startswith(("encoder.", "decoder."))
-
-
 def _as_keras(name, array):
     """Returns an array in Keras' layout: transposes kernels (out, in) to (in, out), and
     (out, in, taps) to (taps, in, out)."""
     if name.endswith(".weight_g"):
         return without_ones(array, 1)
-    return array.T if _is_kernel(name) else array
-
-
-def _as_reference(name, shape):
-    return tuple(reversed(shape)) if _is_kernel(name) else tuple(shape)
+    is_kernel = name.endswith((".weight", ".weight_v"))
+    is_kernel = is_kernel and not name.startswith(("encoder.", "decoder."))
+    return array.T if is_kernel else array

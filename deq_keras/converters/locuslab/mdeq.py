@@ -1,19 +1,32 @@
 """The multiscale DEQ of the reference (PyTorch, locuslab/deq and locuslab/mdeq)."""
 
-from deq_keras.converters.locuslab.arguments import check_dtype
 from deq_keras.converters.locuslab.checkpoint import (
     assign,
+    check_dtype,
     cleaned,
+    count,
+    known_arguments,
     layer_variables,
     shape,
     without_ones,
 )
-from deq_keras.converters.locuslab.mdeq_architecture import normalized, read
 from deq_keras.core.checks import check_boolean
 from deq_keras.models import MDEQBackbone, MDEQImageClassifier, MDEQImageSegmenter
 
 # Entries that copy other entries or belong to a loss.
 _NOT_OF_THE_MODEL = ("fullstage_copy.", "deq.", "loss.")
+# Defaults by the names of the reference (PyTorch, locuslab/deq), in lower case.
+_DEFAULTS = {"num_groups": 8, "dropout": 0.0}
+_NAMES = (
+    *_DEFAULTS,
+    *("num_branches", "num_channels", "num_blocks", "big_kernels", "expansion_factor"),
+    *("downsample_times", "wnorm", "block_gn_affine", "fuse_gn_affine"),
+    *("post_gn_affine", "head_channels", "final_chansize", "num_classes"),
+    # These entries of the reference's configuration do not affect the function.
+    *("num_layers", "num_modules", "block", "fuse_method", "pretrained"),
+)
+
+_BLOCK = "fullstage.branches.{}.blocks.{}.{}"
 
 
 def load_mdeq(
@@ -61,78 +74,68 @@ def load_mdeq(
     """
     check_boolean("drop_head", drop_head)
     check_dtype(dtype)
-    architecture = normalized(architecture)
-    state_dict = cleaned(state_dict, _is_ignored)
-    num_classes = _num_classes(state_dict, architecture, drop_head)
+    names = [name.lower() for name in architecture]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"The argument `{name}` is given twice, in two spellings.")
+    architecture = dict(zip(names, architecture.values(), strict=True))
+    architecture = known_arguments(architecture, _NAMES, ["drop_head"])
+    state_dict = cleaned(
+        state_dict,
+        lambda name: (
+            name.startswith(_NOT_OF_THE_MODEL) or name.endswith("num_batches_tracked")
+        ),
+    )
+    is_segmenter = "last_layer.3.weight" in state_dict
+    head, rank = ("last_layer.3", 4) if is_segmenter else ("classifier", 2)
+    weight = f"{head}.weight"
+    present = shape(state_dict, weight, rank)[0] if weight in state_dict else 0
+    num_classes = architecture.get("num_classes", present)
+    if num_classes != present and present and not drop_head:
+        raise ValueError(
+            f"The checkpoint classifies into {present} classes. Received: "
+            f"num_classes={num_classes}. Pass drop_head=True for a new, untrained "
+            "classifier of so many classes on the other weights."
+        )
     if drop_head:
         architecture.pop("num_classes", None)
-    chosen = read(state_dict, architecture)
+    chosen = _read(state_dict, architecture)
     backbone = MDEQBackbone(
         chosen["num_channels"],
         expansion=chosen["expansion_factor"],
         groups=chosen["num_groups"],
         num_downsamplings=chosen["downsample_times"],
-        kernel_size=[_kernel_sizes(number) for number in chosen["big_kernels"]],
+        kernel_size=[
+            [5 if num_big > 0 else 3, 5 if num_big > 1 else 3]
+            for num_big in chosen["big_kernels"]
+        ],
         num_blocks=chosen["num_blocks"],
         dropout=chosen["dropout"],
         weight_normalization=chosen["wnorm"],
         block_affine=chosen["block_gn_affine"],
         fuse_affine=chosen["fuse_gn_affine"],
         post_affine=chosen["post_gn_affine"],
-        batch_norm_momentum=0.99 if _is_segmenter(state_dict) else 0.9,
+        batch_norm_momentum=0.99 if is_segmenter else 0.9,
         solver=solver,
         gradient=gradient,
         regularizer=regularizer,
         dtype=dtype,
     )
-    model = _model(backbone, state_dict, chosen, num_classes)
+    if is_segmenter:
+        kernel_size = state_dict[weight].shape[-1]
+        model = MDEQImageSegmenter(backbone, num_classes, kernel_size=kernel_size)
+    else:
+        model = MDEQImageClassifier(
+            backbone, num_classes, chosen["head_channels"], chosen["final_chansize"]
+        )
     variables = _variables(model)
     if drop_head:
-        last = "last_layer.3." if _is_segmenter(state_dict) else "classifier."
-        variables = _without(variables, last)
-        state_dict = _without(state_dict, last)
-    assign(variables, state_dict, _as_keras, _as_reference)
-    return model
-
-
-def _is_ignored(name):
-    return name.startswith(_NOT_OF_THE_MODEL) or name.endswith("num_batches_tracked")
-
-
-def _is_segmenter(state_dict):
-    return "last_layer.3.weight" in state_dict
-
-
-def _without(mapping, prefix):
-    return {name: mapping[name] for name in mapping if not name.startswith(prefix)}
-
-
-def _num_classes(state_dict, architecture, drop_head):
-    is_segmenter = _is_segmenter(state_dict)
-    last, rank = ("last_layer.3", 4) if is_segmenter else ("classifier", 2)
-    last = f"{last}.weight"
-    present = shape(state_dict, last, rank)[0] if last in state_dict else 0
-    wanted = architecture.get("num_classes", present)
-    if wanted != present and present and not drop_head:
-        raise ValueError(
-            f"The checkpoint classifies into {present} classes. Received: "
-            f"num_classes={wanted}. Pass drop_head=True for a new, untrained "
-            "classifier of so many classes on the other weights."
+        variables, state_dict = (
+            {name: value for name, value in one.items() if not name.startswith(head)}
+            for one in (variables, state_dict)
         )
-    return wanted
-
-
-def _kernel_sizes(num_big):
-    return [5 if num_big > 0 else 3, 5 if num_big > 1 else 3]
-
-
-def _model(backbone, state_dict, chosen, num_classes):
-    if _is_segmenter(state_dict):
-        kernel_size = state_dict["last_layer.3.weight"].shape[-1]
-        return MDEQImageSegmenter(backbone, num_classes, kernel_size=kernel_size)
-    return MDEQImageClassifier(
-        backbone, num_classes, chosen["head_channels"], chosen["final_chansize"]
-    )
+    assign(variables, state_dict, _as_keras)
+    return model
 
 
 def _variables(model):
@@ -224,9 +227,81 @@ def _as_keras(name, array):
     return array.T
 
 
-def _as_reference(name, shape):
-    if name.endswith("weight_g"):
-        return (*shape, 1, 1, 1)
-    if len(shape) == 4:
-        return (shape[3], shape[2], shape[0], shape[1])
-    return tuple(reversed(shape))
+def _read(state_dict, architecture):
+    """Returns the complete architecture by the reference's lower-case names."""
+    try:
+        found = {**_read_cell(state_dict), **_read_head(state_dict)}
+    except ValueError as error:
+        raise ValueError(
+            "The sizes of an MDEQ are read from fullstage.branches.*.blocks.*, and "
+            "from classifier and incre_modules.*, or last_layer.3. The checkpoint "
+            f"lacks one of them, or it has a wrong rank: {error}. It holds: "
+            f"{', '.join(sorted(state_dict)) or 'nothing'}."
+        ) from error
+    found.update(_read_downsamplings(state_dict, architecture))
+    for name, value in found.items():
+        given = architecture.get(name, value)
+        given = list(given) if isinstance(given, (list, tuple)) else given
+        if given != value:
+            raise ValueError(
+                f"The weights say {name}={value}. Received: {name}={given}."
+            )
+    return {**_DEFAULTS, **architecture, **found}
+
+
+def _read_cell(state_dict):
+    is_normalized = _BLOCK.format(0, 0, "conv1.weight_v") in state_dict
+    suffix = "weight_v" if is_normalized else "weight"
+    num_branches = max(count(state_dict, "fullstage.branches.{}."), 1)
+    first, second = (
+        [
+            shape(state_dict, _BLOCK.format(branch, 0, f"{layer}.{suffix}"), 4)
+            for branch in range(num_branches)
+        ]
+        for layer in ("conv1", "conv2")
+    )
+    return {
+        "num_branches": num_branches,
+        "num_channels": [one[1] for one in first],
+        "expansion_factor": first[0][0] / first[0][1],
+        "num_blocks": [
+            count(state_dict, f"fullstage.branches.{branch}.blocks.{{}}.")
+            for branch in range(num_branches)
+        ],
+        "big_kernels": [(one[2] > 3) + (two[2] > 3) for one, two in zip(first, second)],
+        "wnorm": is_normalized,
+        "block_gn_affine": _BLOCK.format(0, 0, "gn1.weight") in state_dict,
+        "fuse_gn_affine": "fullstage.fuse_layers.0.1.net.gnorm.weight" in state_dict,
+        "post_gn_affine": "fullstage.post_fuse_layers.0.gnorm.weight" in state_dict,
+    }
+
+
+def _read_head(state_dict):
+    if "last_layer.3.weight" in state_dict:
+        return {"num_classes": shape(state_dict, "last_layer.3.weight", 4)[0]}
+    num_heads = count(state_dict, "incre_modules.{}.")
+    num_classes, final_size = shape(state_dict, "classifier.weight", 2)
+    return {
+        "num_classes": num_classes,
+        "final_chansize": final_size,
+        "head_channels": [
+            shape(state_dict, f"incre_modules.{scale}.0.conv1.weight", 4)[0]
+            for scale in range(num_heads)
+        ],
+    }
+
+
+def _read_downsamplings(state_dict, architecture):
+    """Returns `downsample_times` if the weights show it; strides are not visible."""
+    if "stage0.0.weight" not in state_dict:
+        return {"downsample_times": 0}
+    further = count(state_dict, "downsample.DS{}.", start=3)
+    if further:
+        return {"downsample_times": 2 + further}
+    if "downsample_times" not in architecture:
+        raise ValueError(
+            "The weights do not tell how often the stem halves the resolution. Give "
+            "`downsample_times`: 0 for the published models of CIFAR-10, 2 for those "
+            "of ImageNet and Cityscapes."
+        )
+    return {}

@@ -6,14 +6,15 @@ import warnings
 import keras
 import numpy as np
 
-from deq_keras.converters.locuslab.arguments import check_count, check_dtype
 from deq_keras.converters.locuslab.checkpoint import (
     assign,
+    check_dtype,
     cleaned,
     count,
     layer_variables,
     shape,
 )
+from deq_keras.core.checks import check_optional_count
 from deq_keras.layers import (
     MonotoneConvCell,
     MonotoneDenseCell,
@@ -60,10 +61,12 @@ def load_monotone_network(
     m + g |A|^2, where |A| is the largest singular value.
     """
     check_dtype(dtype)
-    if image_size is not None:
-        check_count("image_size", image_size)
+    check_optional_count("image_size", image_size)
     state_dict = cleaned(state_dict, lambda name: False)
-    state_dict = {_as_of_modules(name): array for name, array in state_dict.items()}
+    state_dict = {
+        f"{name}.weight" if _LISTED.fullmatch(name) else name: array
+        for name, array in state_dict.items()
+    }
     model = _model(state_dict, image_size, m, solver, dtype)
     read_shape = _read_shape(model)
 
@@ -72,13 +75,9 @@ def load_monotone_network(
             return _channels_last(array, read_shape)
         return _as_keras(name, array)
 
-    assign(_variables(model), state_dict, as_keras, _as_reference)
+    assign(_variables(model), state_dict, as_keras)
     _check_monotone(model.deq.cell, state_dict)
     return model
-
-
-def _as_of_modules(name):
-    return f"{name}.weight" if _LISTED.fullmatch(name) else name
 
 
 def _model(state_dict, image_size, m, solver, dtype):
@@ -105,16 +104,13 @@ def _model(state_dict, image_size, m, solver, dtype):
         _check_image_size(image_size, range(side, side + 1))
         size = (side, side, channels)
     else:
-        cell = MonotoneConvCell(filters, m, sign=_sign(state_dict), dtype=dtype)
+        sign = -1 if np.any(state_dict.get(_G, 0) < 0) else 1
+        cell = MonotoneConvCell(filters, m, sign=sign, dtype=dtype)
         # The classifier reads windows of size 4 of an image padded to side + 2 pixels.
         side = 4 * _side(num_features, filters)
         _check_image_size(image_size, range(side - 2, side + 2))
         size = (image_size or side, image_size or side, channels)
     return MonotoneClassifier(cell, size, num_classes, solver)
-
-
-def _sign(state_dict):
-    return -1 if np.any(state_dict.get(_G, 0) < 0) else 1
 
 
 def _check_monotone(cell, state_dict):
@@ -218,11 +214,3 @@ def _channels_last(array, read_shape):
         return array.T
     maps = array.reshape(-1, channels, height, width)
     return maps.transpose(2, 3, 1, 0).reshape(-1, len(array))
-
-
-def _as_reference(name, shape):
-    if len(shape) == 4:
-        return (shape[3], shape[2], shape[0], shape[1])
-    if name.startswith((f"{_MODULE}A", f"{_MODULE}B")):
-        return tuple(shape)
-    return tuple(reversed(shape))

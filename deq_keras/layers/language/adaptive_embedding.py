@@ -3,6 +3,7 @@
 import math
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from deq_keras.core.checks import (
@@ -14,7 +15,6 @@ from deq_keras.core.checks import (
 )
 from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.kernel_initializer import fresh
-from deq_keras.layers.language.token_check import check_token_dtype, check_token_ids
 from deq_keras.layers.variational_dropout import VariationalDropout
 
 
@@ -118,7 +118,19 @@ class AdaptiveEmbedding(keras.layers.Layer):
         self.output_dim = check_count("output_dim", output_dim)
         self.div_val = check_count("div_val", div_val)
         self.cutoffs = check_counts("cutoffs", cutoffs, allow_empty=True)
-        self._check_buckets()
+        bounds = (*self.cutoffs, self.vocabulary_size)
+        if any(start >= end for start, end in zip(bounds, bounds[1:])):
+            raise ValueError(
+                "`cutoffs` must be strictly increasing and less than vocabulary_size="
+                f"{self.vocabulary_size}. Received: cutoffs={self.cutoffs}."
+            )
+        if self.embedding_dim // self.div_val ** len(self.cutoffs) < 1:
+            raise ValueError(
+                "`div_val` leaves the last bucket without dimensions: "
+                "`embedding_dim` must be at least `div_val ** len(cutoffs)`. "
+                f"Received: div_val={self.div_val}, "
+                f"embedding_dim={self.embedding_dim}, cutoffs={self.cutoffs}."
+            )
         self.embeddings_initializer = keras.initializers.get(
             embeddings_initializer or keras.initializers.RandomNormal(stddev=0.01)
         )
@@ -133,24 +145,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
             self.dropout = VariationalDropout(
                 self.dropout_rate, seed=self.seed, dtype=self.dtype_policy
             )
-        self.bucket_bounds = list(
-            zip((0, *self.cutoffs), (*self.cutoffs, self.vocabulary_size), strict=True)
-        )
-
-    def _check_buckets(self):
-        bounds = (*self.cutoffs, self.vocabulary_size)
-        if any(start >= end for start, end in zip(bounds, bounds[1:])):
-            raise ValueError(
-                "`cutoffs` must be strictly increasing and less than vocabulary_size="
-                f"{self.vocabulary_size}. Received: cutoffs={self.cutoffs}."
-            )
-        if self.embedding_dim // self.div_val ** len(self.cutoffs) < 1:
-            raise ValueError(
-                "`div_val` leaves the last bucket without dimensions: "
-                "`embedding_dim` must be at least `div_val ** len(cutoffs)`. "
-                f"Received: div_val={self.div_val}, "
-                f"embedding_dim={self.embedding_dim}, cutoffs={self.cutoffs}."
-            )
+        self.bucket_bounds = list(zip((0, *self.cutoffs), bounds, strict=True))
 
     @property
     def table_shapes(self):
@@ -228,3 +223,54 @@ class AdaptiveEmbedding(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), **arguments_of(self, AdaptiveEmbedding)}
+
+
+def check_token_ids(token_ids, vocabulary_size):
+    """Checks that token ids are integers in the range of a vocabulary.
+
+    Eager execution checks the range immediately, a graph at each run. XLA does not
+    compile assertions, so `jit_compile=True` only checks the dtype.
+
+    Args:
+        token_ids: Integer tensor or array of any shape.
+        vocabulary_size: Positive integer. Ids are in `[0, vocabulary_size)`.
+
+    Returns:
+        The ids as a tensor of dtype `int32` or `int64`.
+
+    Raises:
+        ValueError: If the ids are not integers.
+        tf.errors.InvalidArgumentError: If an id is out of range.
+
+    Example:
+
+    >>> check_token_ids([[0, 4], [2, 1]], vocabulary_size=5).dtype
+    tf.int32
+    """
+    token_ids = ops.convert_to_tensor(token_ids)
+    # A narrow dtype might not represent the vocabulary size.
+    if check_token_dtype(token_ids.dtype) != "int32":
+        token_ids = ops.cast(token_ids, "int64")
+    message = (
+        f"Token ids must be in the range [0, {vocabulary_size}), the size of the "
+        "vocabulary."
+    )
+    checks = [
+        tf.debugging.assert_non_negative(token_ids, message=message),
+        tf.debugging.assert_less(
+            token_ids, tf.cast(vocabulary_size, token_ids.dtype), message=message
+        ),
+    ]
+    with tf.control_dependencies(checks):
+        return tf.identity(token_ids)
+
+
+def check_token_dtype(dtype):
+    """Returns the name of an integer dtype. Raises `ValueError` for other dtypes."""
+    dtype = keras.backend.standardize_dtype(dtype)
+    if "int" not in dtype:
+        raise ValueError(
+            "Token ids must be integers. Pass arrays of an integer dtype and give "
+            f"`keras.Input` the argument `dtype='int32'`. Received: dtype={dtype}"
+        )
+    return dtype

@@ -7,13 +7,60 @@ from keras import ops
 from deq_keras.core.checks import check_boolean
 from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
+from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
-from deq_keras.layers.language.adaptive_embedding import AdaptiveEmbedding
-from deq_keras.layers.language.token_check import check_token_ids
+from deq_keras.layers.language.adaptive_embedding import (
+    AdaptiveEmbedding,
+    check_token_ids,
+)
+
+
+class TiedSoftmax(CompositeLayer):
+    """Base class of layers that score tokens by the tables of an embedding.
+
+    Args:
+        embedding: `AdaptiveEmbedding`.
+        shares_weights: Boolean. Whether the layer uses variables of the embedding.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+    """
+
+    def __init__(self, embedding, shares_weights, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.shares_weights = shares_weights
+        if not shares_weights:
+            # Copies the sizes: this layer must not track the embedding's weights.
+            embedding = AdaptiveEmbedding.from_config(embedding.get_config())
+        self.embedding = embedding
+
+    def _build_shared_weights(self):
+        if self.shares_weights and not self.embedding.built:
+            self.embedding.build((None, None))
+
+    def _add(self, name, shape, initializer="zeros"):
+        # `loss` runs without Keras' autocast scope, so `call` must not rely on it.
+        return self.add_weight(
+            name=name, shape=shape, initializer=fresh(initializer), autocast=False
+        )
+
+    def compute_mask(self, inputs, previous_mask=None):
+        # Ignored tokens already have a sample weight of zero.
+        return None
+
+    def compute_output_spec(self, hidden, targets=None, training=False):
+        shape = tuple(hidden.shape[:-1])
+        if targets is None:
+            shape = (*shape, self.embedding.vocabulary_size)
+        return keras.KerasTensor(shape, dtype=wide_dtype(self.compute_dtype))
+
+    @classmethod
+    def from_config(cls, config):
+        # Keras deduplicates layers within a file, so a loaded model has one embedding.
+        return cls(**keras.saving.deserialize_keras_object(config))
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class AdaptiveSoftmax(keras.layers.Layer):
+class AdaptiveSoftmax(TiedSoftmax):
     """Computes log-probabilities of the next token, in two steps for rare tokens.
 
     The vocabulary is split into the buckets of an `AdaptiveEmbedding`. A head scores
@@ -89,34 +136,29 @@ class AdaptiveSoftmax(keras.layers.Layer):
     """
 
     def __init__(self, embedding, tie_weights=True, tie_projections=None, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
         if not isinstance(embedding, AdaptiveEmbedding):
             raise ValueError(
                 "`embedding` must be an AdaptiveEmbedding layer. Received: "
                 f"embedding={embedding} (of type {type(embedding).__name__})."
             )
-        self.num_clusters = len(embedding.cutoffs)
-        self.tie_weights = check_boolean("tie_weights", tie_weights)
-        if tie_projections is None:
-            tie_projections = (False,) + (self.tie_weights,) * self.num_clusters
-        self.tie_projections = self._checked_ties(tie_projections)
-        if not self.tie_weights and not any(self.tie_projections):
-            # Copies the sizes: this layer must not track the embedding's weights.
-            embedding = AdaptiveEmbedding.from_config(embedding.get_config())
-        self.embedding = embedding
-
-    def _checked_ties(self, ties):
-        num_buckets = self.num_clusters + 1
-        if not isinstance(ties, (list, tuple)) or len(ties) != num_buckets:
+        tie_weights = check_boolean("tie_weights", tie_weights)
+        num_clusters = len(embedding.cutoffs)
+        ties = tie_projections
+        if ties is None:
+            ties = (False,) + (tie_weights,) * num_clusters
+        if not isinstance(ties, (list, tuple)) or len(ties) != num_clusters + 1:
             raise ValueError(
                 f"`tie_projections` must be a tuple of Booleans, one for each of the "
-                f"{num_buckets} buckets. Received: tie_projections={ties}."
+                f"{num_clusters + 1} buckets. Received: tie_projections={ties}."
             )
-        return tuple(
+        ties = tuple(
             check_boolean(f"tie_projections[{bucket}]", tie)
             for bucket, tie in enumerate(ties)
         )
+        super().__init__(embedding, tie_weights or any(ties), **kwargs)
+        self.num_clusters = num_clusters
+        self.tie_weights = tie_weights
+        self.tie_projections = ties
 
     def build(self, hidden_shape, targets_shape=None):
         del targets_shape
@@ -127,8 +169,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
                 f"{embedding.output_dim} of its embedding. Received: inputs of shape "
                 f"{tuple(hidden_shape)}"
             )
-        if (self.tie_weights or any(self.tie_projections)) and not embedding.built:
-            embedding.build((None, None))
+        self._build_shared_weights()
         self._own_tables = []
         if not self.tie_weights:
             self._own_tables = [
@@ -139,7 +180,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
             self._add_projection(i) for i in range(self.num_clusters + 1)
         ]
         self.biases = [
-            self._add(f"bias_{i}", (size,), "zeros")
+            self._add(f"bias_{i}", (size,))
             for i, (size, _) in enumerate(embedding.table_shapes)
         ]
         if self.num_clusters:
@@ -147,7 +188,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
             self.cluster_weight = self._add(
                 "cluster_weight", shape, embedding.embeddings_initializer
             )
-            self.cluster_bias = self._add("cluster_bias", shape[:1], "zeros")
+            self.cluster_bias = self._add("cluster_bias", shape[:1])
 
     def _add_projection(self, bucket):
         """Adds a projection for a bucket, even if all buckets share one table."""
@@ -159,12 +200,6 @@ class AdaptiveSoftmax(keras.layers.Layer):
             f"projection_{bucket}",
             (width, embedding.output_dim),
             embedding.projection_initializer,
-        )
-
-    def _add(self, name, shape, initializer):
-        # `loss` runs without Keras' autocast scope, so `call` must not rely on it.
-        return self.add_weight(
-            name=name, shape=shape, initializer=fresh(initializer), autocast=False
         )
 
     def _table_of(self, bucket):
@@ -218,7 +253,12 @@ class AdaptiveSoftmax(keras.layers.Layer):
             self.build(hidden.shape)
         states = ops.reshape(hidden, (-1, self.embedding.output_dim))  # (tokens, d)
         tokens = ops.reshape(targets, (-1,))  # (tokens,)
-        losses = _cross_entropy(self._head_targets(tokens), self._logits(states, 0))
+        # The head's target of a token in a cluster is the column of this cluster.
+        head_targets, size = tokens, self.embedding.bucket_bounds[0][1]
+        for i, (start, _) in enumerate(self.embedding.bucket_bounds[1:], start=1):
+            column = ops.cast(size + self.num_clusters - i, tokens.dtype)
+            head_targets = ops.where(tokens >= start, column, head_targets)
+        losses = _cross_entropy(head_targets, self._logits(states, 0))
         for i in range(1, self.num_clusters + 1):
             start, end = self.embedding.bucket_bounds[i]
             is_in_cluster = ops.logical_and(tokens >= start, tokens < end)
@@ -242,28 +282,8 @@ class AdaptiveSoftmax(keras.layers.Layer):
             )
         return targets
 
-    def _head_targets(self, tokens):
-        """Replaces each token of a cluster by the head's column for this cluster."""
-        targets = tokens
-        for i, (start, _) in enumerate(self.embedding.bucket_bounds[1:], start=1):
-            column = self.embedding.bucket_bounds[0][1] + self.num_clusters - i
-            targets = ops.where(
-                tokens >= start, ops.cast(column, tokens.dtype), targets
-            )
-        return targets
-
     def _logits(self, hidden, bucket):
         """Returns scores of a bucket's tokens, and of the clusters for bucket 0."""
-        table, bias = self._table_and_bias(bucket)
-        hidden = ops.cast(hidden, self.compute_dtype)
-        projection = self.projections[bucket]
-        if projection is not None:
-            hidden = _matmul_transposed(hidden, projection)  # (..., width)
-        logits = _matmul_transposed(hidden, table)  # (..., columns)
-        dtype = wide_dtype(self.compute_dtype)
-        return ops.cast(logits, dtype) + ops.cast(bias, dtype)
-
-    def _table_and_bias(self, bucket):
         index = self._table_of(bucket)
         table, bias = self.tables[index], self.biases[index]
         if self.embedding.div_val == 1:
@@ -272,28 +292,16 @@ class AdaptiveSoftmax(keras.layers.Layer):
         if bucket == 0 and self.num_clusters:
             table = ops.concatenate([table, self.cluster_weight], axis=0)
             bias = ops.concatenate([bias, self.cluster_bias], axis=0)
-        return table, bias
-
-    def compute_mask(self, inputs, previous_mask=None):
-        # Ignored tokens already have a sample weight of zero.
-        return None
-
-    def compute_output_shape(self, input_shape):
-        return (*input_shape[:-1], self.embedding.vocabulary_size)
-
-    def compute_output_spec(self, hidden, targets=None):
-        shape = self.compute_output_shape(hidden.shape)
-        if targets is not None:
-            shape = shape[:-1]
-        return keras.KerasTensor(shape, dtype=wide_dtype(self.compute_dtype))
+        hidden = ops.cast(hidden, self.compute_dtype)
+        projection = self.projections[bucket]
+        if projection is not None:
+            hidden = _matmul_transposed(hidden, projection)  # (..., width)
+        logits = _matmul_transposed(hidden, table)  # (..., columns)
+        dtype = wide_dtype(self.compute_dtype)
+        return ops.cast(logits, dtype) + ops.cast(bias, dtype)
 
     def get_config(self):
-        # Keras deduplicates layers within a file, so a loaded model has one embedding.
         return {**super().get_config(), **arguments_of(self, AdaptiveSoftmax)}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**keras.saving.deserialize_keras_object(config))
 
 
 def _matmul_transposed(inputs, matrix):

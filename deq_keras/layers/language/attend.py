@@ -69,6 +69,13 @@ def _gradients(forward, mixed, upstream, values, *factors):
     return (on_values, *_score_gradients(on_scores, *factors)), second_gradients
 
 
+# The second derivative, in the order that keeps the fewest arrays `(B, H, L, K)`, the
+# size of the scores, in memory:
+# 1. Carry the incoming gradients forward to the scores (`_scores_along`), and through
+#    the softmax to the weights: yields the gradients of `upstream` and `values`.
+# 2. Collect in `second` what reaches the weights from both factors of w (a - m).
+# 3. Carry the products with the incoming gradients back to the factors of the scores.
+# 4. Carry `second` back through the softmax to the same factors, and add both.
 def _second_gradients(forward, mean, upstream, values, factors, at_values, *at_factors):
     """Backpropagates through `_gradients`, from its outputs to its inputs.
 
@@ -177,6 +184,8 @@ def _by_key(scores):
 
     Entries that wrap around are masked later.
     """
+    # Row i must shift by L - i columns to the left. Read as rows of L instead of K + 1
+    # entries, the array without its first L entries has this order, without a gather.
     batch, heads, length, columns = ops.shape(scores)  # (B, H, L, K + 1)
     rows = ops.reshape(scores, (batch, heads, columns, length))[:, :, 1:]
     return ops.reshape(rows, (batch, heads, length, columns - 1))

@@ -53,6 +53,7 @@ class MemoryBuffer(tf.Module):
         Raises:
             tf.errors.InvalidArgumentError: If its batch size differs.
         """
+        # An empty buffer has a batch size of 0: use the batch size of the inputs.
         value = tf.convert_to_tensor(self._variable)
         empty = tf.zeros((batch, 0, value.shape[-1]), value.dtype)
         is_empty = tf.equal(tf.shape(value)[1], 0)

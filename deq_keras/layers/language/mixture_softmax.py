@@ -14,15 +14,16 @@ from deq_keras.core.checks import (
 )
 from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
-from deq_keras.layers.composite_layer import CompositeLayer
-from deq_keras.layers.kernel_initializer import fresh
-from deq_keras.layers.language.adaptive_embedding import AdaptiveEmbedding
-from deq_keras.layers.language.token_check import check_token_ids
+from deq_keras.layers.language.adaptive_embedding import (
+    AdaptiveEmbedding,
+    check_token_ids,
+)
+from deq_keras.layers.language.adaptive_softmax import TiedSoftmax
 from deq_keras.layers.variational_dropout import VariationalDropout
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class MixtureSoftmax(CompositeLayer):
+class MixtureSoftmax(TiedSoftmax):
     """Computes log-probabilities of the next token with a mixture of softmaxes.
 
     The logits of a single softmax over d channels have at most rank d. A mixture of
@@ -87,13 +88,19 @@ class MixtureSoftmax(CompositeLayer):
         seed=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.supports_masking = True
+        is_embedding = isinstance(embedding, AdaptiveEmbedding)
+        if not is_embedding or embedding.cutoffs or embedding.has_projections:
+            raise ValueError(
+                "`embedding` must be an AdaptiveEmbedding without cutoffs, whose "
+                "embedding_dim is its output_dim: a mixture has one table. Received: "
+                f"embedding={embedding.get_config() if is_embedding else embedding}."
+            )
+        tie_weights = check_boolean("tie_weights", tie_weights)
+        super().__init__(embedding, tie_weights, **kwargs)
         self.num_experts = check_count("num_experts", num_experts)
-        self.tie_weights = check_boolean("tie_weights", tie_weights)
+        self.tie_weights = tie_weights
         self.epsilon = check_positive("epsilon", epsilon)
         self.seed = check_seed("seed", seed)
-        self.embedding = self._checked(embedding)
         width = embedding.embedding_dim
         self.prior = keras.layers.Dense(
             self.num_experts, name="prior", dtype=self.dtype_policy
@@ -110,39 +117,19 @@ class MixtureSoftmax(CompositeLayer):
             dtype=self.dtype_policy,
         )
 
-    def _checked(self, embedding):
-        is_embedding = isinstance(embedding, AdaptiveEmbedding)
-        if not is_embedding or embedding.cutoffs or embedding.has_projections:
-            raise ValueError(
-                "`embedding` must be an AdaptiveEmbedding without cutoffs, whose "
-                "embedding_dim is its output_dim: a mixture has one table. Received: "
-                f"embedding={embedding.get_config() if is_embedding else embedding}."
-            )
-        if self.tie_weights:
-            return embedding
-        # Copies the sizes: this layer must not track the embedding's weights.
-        return AdaptiveEmbedding.from_config(embedding.get_config())
-
     def build(self, hidden_shape, targets_shape=None):
         del targets_shape
         self.prior.build(hidden_shape)
         self.latent.build(hidden_shape)
-        if self.tie_weights and not self.embedding.built:
-            self.embedding.build((None, None))
+        self._build_shared_weights()
         self._own_table = None
         if not self.tie_weights:
-            self._own_table = self.add_weight(
-                name="table",
-                shape=self.embedding.table_shapes[0],
-                initializer=fresh(self.embedding.embeddings_initializer),
-                autocast=False,
+            self._own_table = self._add(
+                "table",
+                self.embedding.table_shapes[0],
+                self.embedding.embeddings_initializer,
             )
-        self.bias = self.add_weight(
-            name="bias",
-            shape=(self.embedding.vocabulary_size,),
-            initializer="zeros",
-            autocast=False,
-        )
+        self.bias = self._add("bias", (self.embedding.vocabulary_size,))
 
     @property
     def table(self):
@@ -150,7 +137,14 @@ class MixtureSoftmax(CompositeLayer):
         return self.embedding.tables[0] if self.tie_weights else self._own_table
 
     def call(self, hidden, targets=None, training=False):
-        experts = self._expert_log_probabilities(hidden, training)  # (B, L, n, V)
+        latent = ops.tanh(self.dropout(self.latent(hidden), training=training))
+        shape = (*ops.shape(hidden)[:2], self.num_experts, -1)
+        latent = ops.reshape(latent, shape)  # (B, L, n, p)
+        table = ops.cast(self.table, latent.dtype)
+        logits = ops.matmul(latent, ops.transpose(table))
+        logits = ops.cast(logits, wide_dtype(self.compute_dtype))
+        logits = logits + ops.cast(self.bias, logits.dtype)
+        experts = ops.log_softmax(logits)  # (B, L, n, V)
         prior = ops.log_softmax(ops.cast(self.prior(hidden), experts.dtype))
         mixed = ops.logsumexp(ops.expand_dims(prior, -1) + experts, axis=-2)
         mixed = ops.logaddexp(mixed, ops.cast(math.log(self.epsilon), mixed.dtype))
@@ -160,28 +154,5 @@ class MixtureSoftmax(CompositeLayer):
         picked = ops.take_along_axis(mixed, ops.expand_dims(targets, -1), axis=-1)
         return -ops.squeeze(picked, -1)
 
-    def _expert_log_probabilities(self, hidden, training):
-        latent = ops.tanh(self.dropout(self.latent(hidden), training=training))
-        shape = (*ops.shape(hidden)[:2], self.num_experts, -1)
-        latent = ops.reshape(latent, shape)  # (B, L, n, p)
-        table = ops.cast(self.table, latent.dtype)
-        logits = ops.matmul(latent, ops.transpose(table))
-        logits = ops.cast(logits, wide_dtype(self.compute_dtype))
-        return ops.log_softmax(logits + ops.cast(self.bias, logits.dtype))
-
-    def compute_mask(self, inputs, previous_mask=None):
-        # Ignored tokens already have a sample weight of zero.
-        return None
-
-    def compute_output_spec(self, hidden, targets=None, training=False):
-        shape = tuple(hidden.shape[:-1])
-        if targets is None:
-            shape = (*shape, self.embedding.vocabulary_size)
-        return keras.KerasTensor(shape, dtype=wide_dtype(self.compute_dtype))
-
     def get_config(self):
         return {**super().get_config(), **arguments_of(self, MixtureSoftmax)}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**keras.saving.deserialize_keras_object(config))

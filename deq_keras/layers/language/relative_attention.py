@@ -209,9 +209,14 @@ class RelativeAttention(CompositeLayer):
         prepared["injection"] = injection
         prepared["mask"] = self._mask(length, memory_length, memory_mask, mask)
         if memory is not None:
-            prepared["memory_keys"], prepared["memory_values"] = (
-                self._memory_keys_and_values(memory, prepared.get("query_key_value"))
-            )
+            keys, values = memory.get("keys"), memory.get("values")
+            if keys is None:
+                _, keys, values = self._project(
+                    memory["states"],
+                    prepared.get("query_key_value"),
+                    memory["injections"],
+                )
+            prepared["memory_keys"], prepared["memory_values"] = keys, values
         if training and self.dropout.rate > 0:
             prepared["dropout"] = self.dropout.sample_mask(
                 (shape[0], self.num_heads, length, num_keys), training
@@ -231,12 +236,6 @@ class RelativeAttention(CompositeLayer):
         _, keys, values = self._project(
             inputs, prepared.get("query_key_value"), prepared["injection"]
         )
-        return keys, values
-
-    def _memory_keys_and_values(self, memory, kernel):
-        if "keys" in memory:
-            return memory["keys"], memory["values"]
-        _, keys, values = self._project(memory["states"], kernel, memory["injections"])
         return keys, values
 
     def _project(self, states, kernel, injection):

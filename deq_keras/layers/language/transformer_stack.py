@@ -80,8 +80,12 @@ class TransformerStack(MemoryLayer):
         if not self._remembers(training):
             return self._apply_layers(inputs, {}, mask, training)[0][-1]
         memory = self._read_memory(inputs)
+        size = self.cells[0].units
         memories = {
-            layer: self._memory_of_layer(layer, **memory)
+            layer: self._cell(layer).remembered(
+                memory["inputs"],
+                memory["states"][:, :, layer * size : (layer + 1) * size],
+            )
             for layer in range(self.num_layers)
         }
         states, _ = self._apply_layers(inputs, memories, mask, training)
@@ -155,11 +159,6 @@ class TransformerStack(MemoryLayer):
 
     def _cell(self, layer):
         return self.cells[layer % len(self.cells)]
-
-    def _memory_of_layer(self, layer, states, inputs):
-        cell = self._cell(layer)
-        start = layer * cell.units
-        return cell.remembered(inputs, states[:, :, start : start + cell.units])
 
     def compute_output_shape(self, inputs_shape):
         return (*inputs_shape[:-1], self.cells[0].units)

@@ -26,16 +26,13 @@ class TransformerXLLayer(TransformerBranches):
     Args:
         units: Positive even integer, a multiple of `num_heads`. Size of the states and
             of the inputs.
-        num_heads: Positive integer. Number of attention heads.
-        intermediate_dim: Positive integer. Number of hidden units of the second branch.
+        num_heads: See `TransformerCell`.
+        intermediate_dim: See `TransformerCell`.
         normalize_first: Boolean. Whether the norms precede attention and branch
             (pre-LN) or follow them (post-LN). Defaults to `False`.
-        local_size: Positive integer or `None`. Number of positions that a position
-            sees, including its own. Defaults to `None`, all positions.
-        dropout_rate: Float in `[0, 1)`. Rate of the masks m, and of the dropout of the
-            sinusoids. Defaults to `0.0`.
-        attention_dropout_rate: Float in `[0, 1)`. Rate at which attention weights are
-            dropped. Defaults to `0.0`.
+        local_size: See `TransformerCell`. Defaults to `None`.
+        dropout_rate: See `TransformerCell`. Defaults to `0.0`.
+        attention_dropout_rate: See `TransformerCell`. Defaults to `0.0`.
         weight_normalization: Boolean. Whether the kernels are weight normalized.
             Defaults to `False`.
         kernel_initializer: Initializer of the kernels and of the biases of the

@@ -13,11 +13,6 @@ from deq_keras.core.checks import (
 )
 from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
-from deq_keras.layers.language.causal_history import (
-    convolve,
-    padded_history,
-    repeated_history,
-)
 from deq_keras.layers.language.segment_memory import SegmentCell
 from deq_keras.layers.normalization import WeightNormalizedConv1D
 from deq_keras.layers.variational_dropout import VariationalDropout
@@ -132,9 +127,6 @@ class TrellisCell(SegmentCell):
             injection_initializer or FAN_IN_UNIFORM
         )
         self.seed = check_seed("seed", seed)
-        self._create_layers()
-
-    def _create_layers(self):
         self.convolution = self._convolution("convolution", self.kernel_initializer)
         self.injection_convolution = self._convolution(
             "injection_convolution", self.injection_initializer
@@ -155,7 +147,7 @@ class TrellisCell(SegmentCell):
         )
 
     def _convolution(self, name, initializer):
-        """Returns a layer that only holds weights; `convolve` applies them."""
+        """Returns a layer that only holds weights; `_convolve` applies them."""
         plain = keras.layers.Conv1D
         cls = WeightNormalizedConv1D if self.weight_normalization else plain
         return cls(
@@ -225,23 +217,21 @@ class TrellisCell(SegmentCell):
         return self.dropout.sample_mask((ops.shape(inputs)[0], 1, self.units), True)
 
     def _kernel(self, layer, num_channels, training):
-        mask = self._weight_mask(num_channels) if training else None
+        mask = None
+        if training and self.weight_dropout_rate > 0:
+            shape = (self.kernel_size, num_channels, 4 * self.units)
+            past = self.weight_dropout.sample_mask((shape[0] - 1, *shape[1:]), True)
+            # Scales in the dtype of the weights: half precision would round the scale.
+            past = ops.cast(past > 0, self.variable_dtype)
+            past = past * (1 / (1 - self.weight_dropout_rate))
+            present = ops.ones((1, *shape[1:]), past.dtype)
+            mask = ops.concatenate([past, present], axis=0)
         if self.weight_normalization:
             return layer.normalized_kernel(mask)
         kernel = ops.convert_to_tensor(layer.kernel)
         if mask is not None:
             kernel = kernel * ops.cast(mask, kernel.dtype)
         return ops.cast(kernel, self.compute_dtype)
-
-    def _weight_mask(self, num_channels):
-        if self.weight_dropout_rate == 0:
-            return None
-        shape = (self.kernel_size, num_channels, 4 * self.units)
-        past = self.weight_dropout.sample_mask((shape[0] - 1, *shape[1:]), True)
-        # Scales in the dtype of the weights: half precision would round the scale.
-        past = ops.cast(past > 0, self.variable_dtype)
-        past = past * (1 / (1 - self.weight_dropout_rate))
-        return ops.concatenate([past, ops.ones((1, *shape[1:]), past.dtype)], axis=0)
 
     def inject(self, inputs, training=False):
         """Convolves the inputs, and fixes history, kernel and mask.
@@ -282,30 +272,30 @@ class TrellisCell(SegmentCell):
         Returns:
             Dict of tensors.
         """
+        # The cell reads positions before the sequence in each evaluation. They are the
+        # same in all of them, so the injection holds them, already masked.
         inputs, mask = given["inputs"], given["mask"]
         self._check(inputs, given["memory"], dilation_rate)
-        memory = {**self._empty_memory(inputs), **(given["memory"] or {})}
+        sizes = {**self.memory_sizes, "inputs": inputs.shape[-1]}
+        empty = {
+            name: ops.zeros((ops.shape(inputs)[0], 0, size), self.compute_dtype)
+            for name, size in sizes.items()
+        }
+        memory = {**empty, **(given["memory"] or {})}
         reach = self.kernel_size - 1
-        history = padded_history(memory["inputs"], reach * input_dilation_rate)
+        history = _padded_history(memory["inputs"], reach * input_dilation_rate)
         kernel = given["constants"]["injection_kernel"]
         bias = self.injection_convolution.bias + self.convolution.bias
         injection = {
-            "inputs": convolve(history, inputs, kernel) + ops.cast(bias, kernel.dtype),
+            "inputs": _convolve(history, inputs, kernel) + ops.cast(bias, kernel.dtype),
             "kernel": given["constants"]["kernel"],
-            "hidden": repeated_history(memory["hidden"], reach * dilation_rate),
-            "cell": repeated_history(memory["cell"], cell_shift),
+            "hidden": _repeated_history(memory["hidden"], reach * dilation_rate),
+            "cell": _repeated_history(memory["cell"], cell_shift),
         }
         if mask is not None:
             injection["mask"] = mask
             injection["hidden"] = injection["hidden"] * mask
         return injection
-
-    def _empty_memory(self, inputs):
-        sizes = {**self.memory_sizes, "inputs": inputs.shape[-1]}
-        return {
-            name: ops.zeros((ops.shape(inputs)[0], 0, size), self.compute_dtype)
-            for name, size in sizes.items()
-        }
 
     def _check(self, inputs, memory, dilation_rate):
         length = inputs.shape[1]
@@ -336,8 +326,9 @@ class TrellisCell(SegmentCell):
         hidden, length = state["hidden"], ops.shape(state["hidden"])[1]
         if "mask" in injection:
             hidden = hidden * injection["mask"]
-        convolved = convolve(injection["hidden"], hidden, injection["kernel"])
+        convolved = _convolve(injection["hidden"], hidden, injection["kernel"])
         i, o, g, f = ops.split(injection["inputs"] + convolved, 4, axis=-1)
+        # The cell state of `cell_shift` positions earlier.
         before = ops.concatenate([injection["cell"], state["cell"]], axis=1)[:, :length]
         cell = ops.sigmoid(f) * before + ops.sigmoid(i) * ops.tanh(g)
         return {"hidden": ops.sigmoid(o) * ops.tanh(cell), "cell": cell}
@@ -345,3 +336,54 @@ class TrellisCell(SegmentCell):
     def get_config(self):
         config = {**super().get_config(), **arguments_of(self, TrellisCell)}
         return {**config, "output_dim": self._output_dim}
+
+
+def _repeated_history(memory, num_positions):
+    """Returns the last positions of a memory, padded with copies of its first position.
+
+    Args:
+        memory: Tensor `(batch, memory_length, channels)`. If empty, the result is zero.
+        num_positions: Positive integer. Number of positions to return.
+
+    Returns:
+        Tensor `(batch, num_positions, channels)`.
+    """
+    length = ops.shape(memory)[1]
+    # Prepends a zero position, which represents an empty memory.
+    padded = ops.pad(memory, ((0, 0), (1, 0), (0, 0)))
+    indices = ops.arange(num_positions) + (length - num_positions)
+    indices = ops.minimum(ops.maximum(indices, 0) + 1, length)
+    return ops.take(padded, indices, axis=1)
+
+
+def _padded_history(memory, num_positions):
+    """Returns the last positions of a memory, padded with zeros in front.
+
+    See `_repeated_history` for the arguments.
+    """
+    padded = ops.pad(memory, ((0, 0), (num_positions, 0), (0, 0)))
+    return ops.take(padded, ops.arange(num_positions) + ops.shape(memory)[1], axis=1)
+
+
+def _convolve(history, sequence, kernel):
+    """Convolves a sequence and its history, as far back as the taps reach.
+
+    The length of the history determines the distance of the taps. Unlike convolutions,
+    a single matrix product has derivatives of any order on all devices.
+
+    Args:
+        history: Tensor `(batch, (num_taps - 1) * distance, channels)`.
+        sequence: Tensor `(batch, length, channels)`.
+        kernel: Tensor `(num_taps, channels, filters)`.
+
+    Returns:
+        Tensor `(batch, length, filters)`.
+    """
+    num_taps, length = kernel.shape[0], ops.shape(sequence)[1]
+    distance = history.shape[1] // (num_taps - 1)
+    padded = ops.concatenate([history, sequence], axis=1)
+    starts = [tap * distance for tap in range(num_taps)]
+    seen = ops.concatenate(
+        [padded[:, start : start + length] for start in starts], axis=-1
+    )  # (B, L, k * channels)
+    return ops.matmul(seen, ops.reshape(kernel, (-1, kernel.shape[-1])))

@@ -101,27 +101,23 @@ class TrellisStack(MemoryLayer):
         return self._outputs(states)
 
     def _apply_levels(self, inputs, memory, training):
-        """Returns the states of all levels."""
-        injections = self._injections(inputs, memory, training)
-        apply = keras.remat(self.cell.__call__) if self.recompute else self.cell
-        states = [self.cell.initial_state(injections[self.dilations[0]])]
-        for level in range(self.num_layers):
-            dilation = self.dilations[level % len(self.dilations)]
-            states.append(apply(states[-1], injections[dilation]))
-        return states[1:]
-
-    def _injections(self, inputs, memory, training):
-        """Returns the injection of each dilation. All share the same masks."""
+        """Returns the states of all levels. All share the same masks."""
         given = {
             "inputs": inputs,
             "memory": memory,
             "constants": self.cell.constants(training),
             "mask": self.cell.sample_mask(inputs, training),
         }
-        return {
+        injections = {
             dilation: self.cell.inject_dilated(given, dilation, dilation, dilation)
             for dilation in self.dilations
         }
+        apply = keras.remat(self.cell.__call__) if self.recompute else self.cell
+        states = [self.cell.initial_state(injections[self.dilations[0]])]
+        for level in range(self.num_layers):
+            dilation = self.dilations[level % len(self.dilations)]
+            states.append(apply(states[-1], injections[dilation]))
+        return states[1:]
 
     def _outputs(self, states):
         last = self.cell.features(states[-1])

@@ -2,9 +2,11 @@
 
 Kernels have shape `(3, 3, channels, filters)`. A spectrum stores one matrix per
 frequency, which acts on rows of channels. The spectrum of a composition is the product
-of the spectra. A complex matrix P + i Q is stored as the real block matrix
-[[P, Q], [-Q, P]], which multiplies fast and which XLA can invert, so a spectrum has
-shape `(height, width, 2 channels, 2 filters)`.
+of the spectra; an inverse has the inverse matrices, and a transpose the transposes.
+
+A complex matrix P + i Q is stored as the real block matrix [[P, Q], [-Q, P]], which
+multiplies fast and which XLA can invert, so a spectrum has shape
+`(height, width, 2 channels, 2 filters)`.
 """
 
 import tensorflow as tf
@@ -51,21 +53,6 @@ def spectrum(kernel, height, width):
     real, imaginary = tf.math.real(matrices), -tf.math.imag(matrices)
     rows = _side_by_side(real, imaginary), _side_by_side(-imaginary, real)
     return tf.concat(rows, axis=-2)
-
-
-def adjoint(matrices):
-    """Returns the spectrum of the transpose."""
-    return tf.linalg.matrix_transpose(matrices)
-
-
-def inverse(matrices):
-    """Returns the spectrum of the inverse."""
-    return tf.linalg.inv(matrices)
-
-
-def identity_like(matrices):
-    """Returns the spectrum of the identity, a single matrix for all frequencies."""
-    return tf.eye(matrices.shape[-1], dtype=matrices.dtype)
 
 
 def half(width):

@@ -1,19 +1,17 @@
 """The kernels and operators of one tier of maps of a monotone convolutional cell."""
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
 from deq_keras.layers.monotone.circular_convolution import (
-    adjoint,
     convolve,
     convolve_transpose,
     decimated,
     filtered,
     half,
-    identity_like,
-    inverse,
     spectrum,
 )
 
@@ -122,8 +120,11 @@ class Tier(keras.layers.Layer):
         columns = width if "down" in kernels else half(width)
         a = spectrum(kernels["symmetric"], height, width)[:, :columns]
         skew = spectrum(kernels["skew"], height, width)[:, :columns]
-        scaled = (1.0 + alpha * self.m) * identity_like(a)
-        inverted = inverse(scaled + alpha * (self.sign * a @ adjoint(a) - skew))
+        identity = tf.eye(a.shape[-1], dtype=a.dtype)
+        symmetric = self.sign * tf.matmul(a, a, transpose_b=True)
+        inverted = tf.linalg.inv(
+            (1.0 + alpha * self.m) * identity + alpha * (symmetric - skew)
+        )
         if "down" in kernels:
             return _woodbury(inverted, kernels["down"], alpha, height, width)
         return lambda maps: filtered(maps, inverted)
@@ -137,8 +138,9 @@ def _woodbury(inverted, kernel, alpha, height, width):
         (D + alpha C^T C)^-1 = D^-1 - alpha D^-1 C^T (I + alpha C D^-1 C^T)^-1 C D^-1
     """
     c = spectrum(kernel, height, width)
-    between = decimated(adjoint(c) @ inverted @ c)
-    core = inverse(identity_like(between) + alpha * between)
+    between = decimated(tf.matmul(c, inverted, transpose_a=True) @ c)
+    identity = tf.eye(between.shape[-1], dtype=between.dtype)
+    core = tf.linalg.inv(identity + alpha * between)
 
     def resolvent(maps):
         maps = filtered(maps, inverted)

@@ -1,12 +1,12 @@
 """Group normalization with a gradient in closed form."""
 
+import functools
 import math
-from typing import NamedTuple
 
 import keras
 from keras import ops
 
-from deq_keras.core.checks import check_boolean, check_integer, check_positive
+from deq_keras.core.checks import check_boolean, check_count, check_positive
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
@@ -16,9 +16,8 @@ from deq_keras.core.structure import wide_dtype
 class GroupNormalization(keras.layers.Layer):
     """Group normalization with few passes over the feature map.
 
-    It has the same function, arguments and weights as
-    `keras.layers.GroupNormalization`, but is faster in equilibrium cells, where it runs
-    at every evaluation:
+    It has the same function and weights as `keras.layers.GroupNormalization`, but is
+    faster in equilibrium cells, where it runs at every evaluation:
 
     ```
     centered = inputs - mean
@@ -36,8 +35,7 @@ class GroupNormalization(keras.layers.Layer):
 
     Args:
         groups: Positive integer. Number of groups. Must divide the number of channels.
-            `-1` uses one group per channel. Defaults to `32`, as in Keras.
-        axis: Integer. The channel axis. Defaults to `-1`.
+            Defaults to `32`, as in Keras.
         epsilon: Positive float. Added to the variance. Defaults to `1e-5`, as in the
             reference, the authors' PyTorch code (locuslab/deq). Keras uses `1e-3`.
         center: Boolean. Whether to add `beta`. Defaults to `True`.
@@ -48,7 +46,7 @@ class GroupNormalization(keras.layers.Layer):
         inputs: Tensor of rank 2 or more, batch first.
 
     Input shape:
-        `(batch, ..., channels)`, with the channels at `axis`.
+        `(batch, ..., channels)`.
 
     Output shape:
         Same as the input shape.
@@ -67,60 +65,28 @@ class GroupNormalization(keras.layers.Layer):
         [Wu and He, 2018](https://arxiv.org/abs/1803.08494).
     """
 
-    def __init__(
-        self,
-        groups=32,
-        axis=-1,
-        epsilon=1e-5,
-        center=True,
-        scale=True,
-        **kwargs,
-    ):
+    def __init__(self, groups=32, epsilon=1e-5, center=True, scale=True, **kwargs):
         super().__init__(**kwargs)
-        self.groups = check_integer("groups", groups, minimum=-1)
-        if self.groups == 0:
-            raise ValueError(
-                "`groups` must be a positive integer, or -1 for one group a channel. "
-                "Received: groups=0."
-            )
-        self.axis = check_integer("axis", axis)
-        if self.axis == 0:
-            raise ValueError(
-                "`axis` must be the position of the channels, not the batch axis. "
-                "Received: axis=0."
-            )
+        self.groups = check_count("groups", groups)
         self.epsilon = check_positive("epsilon", epsilon)
         self.center = check_boolean("center", center)
         self.scale = check_boolean("scale", scale)
         self.supports_masking = True
 
     def build(self, input_shape):
-        channels = self._checked_channels(input_shape)
-        self.input_spec = keras.InputSpec(
-            ndim=len(input_shape), axes={self.axis: channels}
-        )
+        channels = input_shape[-1]
+        if channels is None or channels % self.groups:
+            raise ValueError(
+                f"Layer '{self.name}' needs a static number of channels that its "
+                f"groups divide. Received: groups={self.groups}, {channels} channels "
+                f"on the last axis of inputs of shape {tuple(input_shape)}."
+            )
+        self.input_spec = keras.InputSpec(ndim=len(input_shape), axes={-1: channels})
         self.gamma = self.beta = None
         if self.scale:
             self.gamma = self._add_channel_weight("gamma", channels, "ones")
         if self.center:
             self.beta = self._add_channel_weight("beta", channels, "zeros")
-
-    def _checked_channels(self, input_shape):
-        rank = len(input_shape)
-        if not -rank < self.axis < rank:
-            raise ValueError(
-                f"`axis` of layer '{self.name}' must name an axis of the inputs other "
-                f"than the batch. Received: axis={self.axis}, inputs of shape "
-                f"{input_shape}."
-            )
-        channels = input_shape[self.axis]
-        if channels is None or (self.groups > 0 and channels % self.groups != 0):
-            raise ValueError(
-                f"Layer '{self.name}' needs a static number of channels that its "
-                f"groups divide. Received: groups={self.groups}, {channels} channels "
-                f"on axis {self.axis} of inputs of shape {input_shape}."
-            )
-        return channels
 
     def _add_channel_weight(self, name, channels, initializer):
         return self.add_weight(
@@ -128,14 +94,16 @@ class GroupNormalization(keras.layers.Layer):
         )
 
     def call(self, inputs):
-        channels = inputs.shape[self.axis]
+        channels = inputs.shape[-1]
         dtype = wide_dtype(self.compute_dtype)
         gamma = ops.ones((channels,), dtype) if self.gamma is None else self.gamma
         beta = ops.zeros((channels,), dtype) if self.beta is None else self.beta
         # Gamma and beta are arguments, because a custom gradient does not support
-        # captured variables.
-        groups = channels if self.groups == -1 else self.groups
-        normalize = custom_gradient(_Groups(groups, self.axis, self.epsilon).normalize)
+        # captured variables. A graph keeps the function of its gradient alive, so it
+        # must not refer to the layer.
+        normalize = custom_gradient(
+            functools.partial(_normalize, self.groups, self.epsilon)
+        )
         return normalize(inputs, ops.cast(gamma, dtype), ops.cast(beta, dtype))
 
     def compute_output_shape(self, input_shape):
@@ -145,39 +113,61 @@ class GroupNormalization(keras.layers.Layer):
         return {**super().get_config(), **arguments_of(self, GroupNormalization)}
 
 
-class _Groups(NamedTuple):
-    """The channel groups of a feature map.
+def _normalize(num_groups, epsilon, inputs, gamma, beta):
+    """Returns the outputs and the function of their gradient.
 
-    The gradient function of a graph refers to this object, because a reference to the
-    layer would keep the layer alive.
+    With the centered inputs c, s = 1 / sqrt(variance + epsilon), and the gradient u of
+    the outputs:
+
+    1. outputs    = c s gamma + beta
+    2. grad_beta  = sum of u over positions
+    3. grad_gamma = sum of u c s over positions
+    4. grad_inputs = s (u gamma - mean(u gamma)) - c s^2 mean(u gamma c s), with means
+       over a group: the mean and the variance depend on the inputs, too
+
+    Steps 2 and 3 are the only sums over the map. Their values, times gamma, add up to
+    the means of step 4.
+
+    Args:
+        num_groups: Positive integer.
+        epsilon: Positive float.
+        inputs: Tensor `(batch, ..., channels)`.
+        gamma: Tensor `(channels,)` in float32 or float64, the dtype of the sums.
+        beta: Tensor like `gamma`.
     """
+    axes = tuple(range(1, len(inputs.shape) - 1))
+    channels = inputs.shape[-1]
+    size = channels // num_groups
+    num_positions = math.prod(ops.shape(inputs)[axis] for axis in axes)
+    if not isinstance(num_positions, int):
+        num_positions = ops.cast(num_positions, gamma.dtype)
 
-    count: int
-    axis: int
-    epsilon: float
+    def position_sum(feature_map):
+        # A single reduction reads the map in one pass.
+        return ops.sum(feature_map, axis=axes, keepdims=True) if axes else feature_map
 
-    def normalize(self, inputs, gamma, beta):
-        """Returns the outputs and the function of their gradient."""
-        gamma_map = self._to_map(gamma, inputs)
-        wide = ops.cast(inputs, gamma.dtype)
-        centered = wide - self._group_mean(self._position_sum(wide), inputs)
-        variance = self._group_mean(self._position_sum(ops.square(centered)), inputs)
-        inverse = ops.rsqrt(variance + self.epsilon)
-        outputs = centered * (inverse * gamma_map) + self._to_map(beta, inputs)
+    def group_mean(channel_sums):
+        """Converts sums over positions to the mean of each channel's group."""
+        grouped = ops.reshape(channel_sums, (-1, num_groups, size))  # (B, groups, size)
+        # The product also repeats the mean for each channel, without a dynamic shape.
+        share = ops.full((1, 1, size), 1 / (size * num_positions), gamma.dtype)
+        mean = ops.sum(grouped, axis=-1, keepdims=True) * share
+        return ops.reshape(mean, (-1, *[1] * len(axes), channels))  # (B, 1, ..., C)
 
-        def gradient(upstream):
-            return self._gradient(upstream, centered, inverse, gamma_map)
+    wide = ops.cast(inputs, gamma.dtype)
+    centered = wide - group_mean(position_sum(wide))
+    variance = group_mean(position_sum(ops.square(centered)))
+    inverse = ops.rsqrt(variance + epsilon)
+    outputs = centered * (inverse * gamma) + beta
 
-        return ops.cast(outputs, inputs.dtype), gradient
-
-    def _gradient(self, upstream, centered, inverse, gamma_map):
-        wide = ops.cast(upstream, centered.dtype)
-        beta_sum = self._position_sum(wide)
-        gamma_sum = self._position_sum(wide * centered) * inverse
-        mean = self._group_mean(beta_sum * gamma_map, wide)
-        slope = self._group_mean(gamma_sum * gamma_map, wide)
+    def gradient(upstream):
+        wide = ops.cast(upstream, gamma.dtype)
+        beta_sum = position_sum(wide)
+        gamma_sum = position_sum(wide * centered) * inverse
+        mean = group_mean(beta_sum * gamma)
+        slope = group_mean(gamma_sum * gamma)
         grad_inputs = (
-            wide * (inverse * gamma_map)
+            wide * (inverse * gamma)
             - centered * (inverse * inverse * slope)
             - inverse * mean
         )
@@ -185,35 +175,4 @@ class _Groups(NamedTuple):
         grad_beta = ops.reshape(ops.sum(beta_sum, axis=0), (-1,))  # (C,)
         return ops.cast(grad_inputs, upstream.dtype), grad_gamma, grad_beta
 
-    def _position_sum(self, feature_map):
-        """Sums over all axes except batch and channels, and keeps all axes."""
-        axes = self._position_axes(feature_map)
-        # A single reduction reads the map in one pass.
-        return ops.sum(feature_map, axis=axes, keepdims=True) if axes else feature_map
-
-    def _group_mean(self, channel_sums, feature_map):
-        """Converts sums over positions to the mean of each channel's group."""
-        channels = channel_sums.shape[self.axis]
-        size = channels // self.count
-        grouped = ops.reshape(channel_sums, (-1, self.count, size))  # (B, groups, size)
-        count = size * self._num_positions(feature_map, channel_sums.dtype)
-        # The product also repeats the mean for each channel, without a dynamic shape.
-        share = ops.full((1, 1, size), 1 / count, channel_sums.dtype)
-        mean = ops.sum(grouped, axis=-1, keepdims=True) * share
-        shape = [1] * len(channel_sums.shape)
-        shape[0], shape[self.axis] = -1, channels
-        return ops.reshape(mean, shape)  # (B, 1, ..., C)
-
-    def _num_positions(self, feature_map, dtype):
-        shape = ops.shape(feature_map)
-        count = math.prod(shape[axis] for axis in self._position_axes(feature_map))
-        return count if isinstance(count, int) else ops.cast(count, dtype)
-
-    def _position_axes(self, feature_map):
-        rank = len(feature_map.shape)
-        return tuple(axis for axis in range(1, rank) if axis != self.axis % rank)
-
-    def _to_map(self, channel_vector, feature_map):
-        shape = [1] * len(feature_map.shape)
-        shape[self.axis] = -1
-        return ops.reshape(channel_vector, shape)  # (1, ..., C)
+    return ops.cast(outputs, inputs.dtype), gradient

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
-from keras import ops
 
 from deq_keras.core.structure import at_least_float32
 
@@ -32,7 +31,7 @@ class NormalizedKernel:
     def build(self, input_shape):
         if self.quantization_mode is not None:
             raise self._quantization_error(f"dtype={self.dtype_policy.name!r}")
-        super().build(input_shape)
+        super().build(input_shape)  # Creates the variable `_kernel`.
         # `super().build` has marked the layer as built too early.
         self.built = False
         self._add_normalization_weight(input_shape)
@@ -47,7 +46,8 @@ class NormalizedKernel:
     @property
     def kernel(self):
         """Returns the kernel that the layer applies, computed from its weights."""
-        return self.normalized_kernel()
+        fixed = _FIXED.get().get(id(self))
+        return self.normalized_kernel() if fixed is None else fixed
 
     @contextlib.contextmanager
     def fixed_kernel(self, kernel):
@@ -59,32 +59,19 @@ class NormalizedKernel:
             _FIXED.reset(token)
 
     def call(self, inputs, kernel=None, training=False):
-        outputs = self._linear(inputs, self._kernel_or_own(kernel, training))
-        if self.use_bias:
-            outputs = ops.add(outputs, self._broadcast_bias())
-        if self.activation is not None:
-            outputs = self.activation(outputs)
-        return outputs
-
-    def _linear(self, inputs, kernel):
-        """Returns the outputs without bias and activation, here of a dense layer."""
-        return ops.matmul(inputs, kernel)
-
-    def _broadcast_bias(self):
-        return self.bias
-
-    def _kernel_or_own(self, kernel, training):
         if kernel is None:
             kernel = _FIXED.get().get(id(self))
         if kernel is None:
-            return self.normalized_kernel(training=training)
-        if tuple(kernel.shape) != tuple(self._kernel.shape):
+            kernel = self.normalized_kernel(training=training)
+        elif tuple(kernel.shape) != tuple(self._kernel.shape):
             raise ValueError(
                 f"Layer '{self.name}' expected a `kernel` of shape "
                 f"{tuple(self._kernel.shape)}, as `normalized_kernel()` returns it. "
                 f"Received: kernel of shape {tuple(kernel.shape)}."
             )
-        return kernel
+        # Keras' layers read the attribute `kernel`.
+        with self.fixed_kernel(kernel):
+            return super().call(inputs)
 
     def _wide_kernel(self):
         """Returns the kernel variable in float32 or better."""
@@ -116,15 +103,3 @@ class NormalizedKernel:
             f"Layer '{self.name}' cannot be quantized: copy `layer.kernel` into a "
             f"plain layer, and quantize that. Received: {received}."
         )
-
-
-class ConvolutionKernel:
-    """Mixin of `NormalizedKernel` and the convolutions of Keras."""
-
-    def _linear(self, inputs, kernel):
-        return self.convolution_op(inputs, kernel)
-
-    def _broadcast_bias(self):
-        if self.data_format == "channels_last":
-            return self.bias
-        return ops.reshape(self.bias, (1, self.filters) + (1,) * self.rank)

@@ -7,10 +7,7 @@ from keras import ops
 from deq_keras.core.checks import check_count, check_positive
 from deq_keras.core.linearization import linearize
 from deq_keras.core.structure import at_least_float32
-from deq_keras.layers.normalization.normalized_kernel import (
-    ConvolutionKernel,
-    NormalizedKernel,
-)
+from deq_keras.layers.normalization.normalized_kernel import NormalizedKernel
 
 # Iterations on the initial kernel. One iteration per training step suffices for a
 # kernel that changes slowly, but not for a random initial vector.
@@ -67,7 +64,12 @@ class SpectralNormalization(NormalizedKernel):
         )
 
     def _vector_shape(self, input_shape):
-        return (1, input_shape[-1])
+        """Returns the shape of `v`, an input of a batch of one."""
+        raise NotImplementedError
+
+    def _linear(self, inputs, kernel):
+        """Returns A applied to inputs."""
+        raise NotImplementedError
 
     def _initialize_vector(self, shape, dtype=None):
         kernel = at_least_float32(self._kernel)
@@ -125,6 +127,7 @@ class SpectralNormalization(NormalizedKernel):
     def _iterate(self, vector, kernel):
         """Returns A^T A v at length one, or `v` if that is zero or not finite."""
         kernel = ops.stop_gradient(kernel)
+        # A is linear, so the vector-Jacobian product with A v is A^T A v.
         image = linearize(lambda point: self._linear(point, kernel), vector)
         return ops.stop_gradient(_unit(image.vjp(image.value), otherwise=vector))
 
@@ -192,6 +195,12 @@ class SpectrallyNormalizedDense(SpectralNormalization, keras.layers.Dense):
             check_count("units", units), *args, max_norm=max_norm, **kwargs
         )
 
+    def _vector_shape(self, input_shape):
+        return (1, input_shape[-1])
+
+    def _linear(self, inputs, kernel):
+        return ops.matmul(inputs, kernel)
+
     def _inference_norm(self, kernel, vector):
         norm = self._norm(kernel, vector)
         bound = spectral_norm_bound(ops.stop_gradient(kernel), _GRAM_STEPS)
@@ -199,9 +208,7 @@ class SpectrallyNormalizedDense(SpectralNormalization, keras.layers.Dense):
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class SpectrallyNormalizedConv2D(
-    ConvolutionKernel, SpectralNormalization, keras.layers.Conv2D
-):
+class SpectrallyNormalizedConv2D(SpectralNormalization, keras.layers.Conv2D):
     """2D convolution whose linear map has a spectral norm of at most `max_norm`.
 
     ```
@@ -226,15 +233,8 @@ class SpectrallyNormalizedConv2D(
             window.
         max_norm: Positive float. Bound of the spectral norm. Defaults to `0.99`, as
             torchdeq recommends for implicit graph networks.
-        **kwargs: Other arguments of `keras.layers.Conv2D`, with the same meaning.
-            `kernel_regularizer` and `kernel_constraint` act on `w`.
-
-    Call arguments:
-        inputs: Tensor of shape `(batch, height, width, channels)`.
-        kernel: Tensor of shape `kernel_size + (channels, filters)`, the value of
-            `normalized_kernel(training)` at the start of a solve. Defaults to `None`,
-            which computes it from the weights in this call.
-        training: Boolean. Whether a call without `kernel` updates the vector.
+        **kwargs: Other arguments of `keras.layers.Conv2D`; see
+            `SpectrallyNormalizedDense`, also for the argument `kernel` of a call.
 
     Input shape:
         `(batch, height, width, channels)`, with a static height and width.
@@ -277,6 +277,9 @@ class SpectrallyNormalizedConv2D(
         axes = {axis: size for axis, size in enumerate(shape, start=1)}
         self.input_spec = keras.InputSpec(ndim=len(input_shape), axes=axes)
         return (1, *shape)
+
+    def _linear(self, inputs, kernel):
+        return self.convolution_op(inputs, kernel)
 
 
 def _unit(vector, otherwise=0.0):

@@ -5,10 +5,7 @@ from keras import ops
 
 from deq_keras.core.checks import check_count, check_counts
 from deq_keras.core.structure import at_least_float32
-from deq_keras.layers.normalization.normalized_kernel import (
-    ConvolutionKernel,
-    NormalizedKernel,
-)
+from deq_keras.layers.normalization.normalized_kernel import NormalizedKernel
 
 
 class WeightNormalization(NormalizedKernel):
@@ -96,14 +93,14 @@ class WeightNormalizedDense(WeightNormalization, keras.layers.Dense):
 
     Args:
         units: Positive integer. Size of the output space.
-        **kwargs: Other arguments of `keras.layers.Dense`, with the same
-            meaning. `kernel_regularizer` and `kernel_constraint` act on `v`.
+        **kwargs: Other arguments of `keras.layers.Dense`, with the same meaning.
+            `kernel_regularizer` and `kernel_constraint` act on `v`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, ..., input_dim)`.
-        kernel: Tensor of shape `(input_dim, units)`, the value of
-            `normalized_kernel()` at the start of a solve. Defaults to `None`, which
-            computes it from the weights in this call.
+        kernel: Tensor with the shape of `v`, the value of `normalized_kernel()` at the
+            start of a solve. Defaults to `None`, which computes it from the weights in
+            this call.
 
     Input shape:
         `(batch, ..., input_dim)`.
@@ -127,7 +124,7 @@ class WeightNormalizedDense(WeightNormalization, keras.layers.Dense):
         super().__init__(check_count("units", units), *args, **kwargs)
 
 
-class _WeightNormalizedConv(ConvolutionKernel, WeightNormalization):
+class _WeightNormalizedConv(WeightNormalization):
     def __init__(self, filters, kernel_size, *args, **kwargs):
         is_one_side = not isinstance(kernel_size, (list, tuple))
         check = check_count if is_one_side else check_counts
@@ -153,14 +150,8 @@ class WeightNormalizedConv1D(_WeightNormalizedConv, keras.layers.Conv1D):
     Args:
         filters: Positive integer. Number of output channels.
         kernel_size: Positive integer, or a tuple of one. Number of taps.
-        **kwargs: Other arguments of `keras.layers.Conv1D`, with the same
-            meaning. `kernel_regularizer` and `kernel_constraint` act on `v`.
-
-    Call arguments:
-        inputs: Tensor of shape `(batch, length, channels)`.
-        kernel: Tensor of shape `(kernel_size, channels, filters)`, the value of
-            `normalized_kernel()` at the start of a solve. Defaults to `None`, which
-            computes it from the weights in this call.
+        **kwargs: Other arguments of `keras.layers.Conv1D`; see
+            `WeightNormalizedDense`, also for the argument `kernel` of a call.
 
     Input shape:
         `(batch, length, channels)`.
@@ -173,25 +164,7 @@ class WeightNormalizedConv1D(_WeightNormalizedConv, keras.layers.Conv1D):
     >>> layer = WeightNormalizedConv1D(4, 3, padding="causal")
     >>> tuple(layer(keras.ops.ones((2, 10, 5))).shape)
     (2, 10, 4)
-
-    Reference:
-        [Salimans and Kingma, 2016](https://arxiv.org/abs/1602.07868).
     """
-
-    def convolution_op(self, inputs, kernel):
-        if self.padding != "causal":
-            return super().convolution_op(inputs, kernel)
-        past = (self.dilation_rate[0] * (self.kernel_size[0] - 1), 0)
-        length_axis = 1 if self.data_format == "channels_last" else 2
-        padding = [past if axis == length_axis else (0, 0) for axis in range(3)]
-        return ops.conv(
-            ops.pad(inputs, padding),
-            kernel,
-            strides=list(self.strides),
-            padding="valid",
-            dilation_rate=self.dilation_rate,
-            data_format=self.data_format,
-        )
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -213,14 +186,8 @@ class WeightNormalizedConv2D(_WeightNormalizedConv, keras.layers.Conv2D):
         filters: Positive integer. Number of output channels.
         kernel_size: Positive integer, or a tuple of two. Height and width of the
             window.
-        **kwargs: Other arguments of `keras.layers.Conv2D`, with the same
-            meaning. `kernel_regularizer` and `kernel_constraint` act on `v`.
-
-    Call arguments:
-        inputs: Tensor of shape `(batch, height, width, channels)`.
-        kernel: Tensor of shape `kernel_size + (channels, filters)`, the value of
-            `normalized_kernel()` at the start of a solve. Defaults to `None`, which
-            computes it from the weights in this call.
+        **kwargs: Other arguments of `keras.layers.Conv2D`; see
+            `WeightNormalizedDense`, also for the argument `kernel` of a call.
 
     Input shape:
         `(batch, height, width, channels)`.
@@ -233,9 +200,6 @@ class WeightNormalizedConv2D(_WeightNormalizedConv, keras.layers.Conv2D):
     >>> layer = WeightNormalizedConv2D(4, 3, padding="same", use_bias=False)
     >>> tuple(layer(keras.ops.ones((2, 8, 8, 5))).shape)
     (2, 8, 8, 4)
-
-    Reference:
-        [Salimans and Kingma, 2016](https://arxiv.org/abs/1602.07868).
     """
 
 

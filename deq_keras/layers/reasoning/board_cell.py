@@ -78,7 +78,11 @@ class BoardCell(EquilibriumCell):
 
     def build(self, input_shape):
         batch, *board, channels = input_shape
-        if len(board) != 2 or None in (*board, channels) or not self._fits(board):
+        is_valid = len(board) == 2 and None not in (*board, channels)
+        if is_valid and self.box_shape is not None:
+            pairs = zip(board, self.box_shape, strict=True)
+            is_valid = not any(side % part for side, part in pairs)
+        if not is_valid:
             boxes = f" that boxes of {self.box_shape} divide" if self.box_shape else ""
             raise ValueError(
                 f"Cell '{self.name}' expects inputs of shape (batch, rows, columns, "
@@ -138,11 +142,6 @@ class BoardCell(EquilibriumCell):
             kernel_initializer="he_uniform",
             name=name,
             dtype=self.dtype_policy,
-        )
-
-    def _fits(self, board):
-        return self.box_shape is None or not any(
-            side % part for side, part in zip(board, self.box_shape, strict=True)
         )
 
     def _heard(self, state, shares):

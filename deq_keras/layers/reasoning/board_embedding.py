@@ -59,7 +59,12 @@ class BoardEmbedding(keras.layers.Layer):
         self.box_shape = None
         if box_shape is not None:
             self.box_shape = checked_sides("box_shape", box_shape)
-        self._check_boxes()
+            pairs = zip(self.board_shape, self.box_shape, strict=True)
+            if any(side % part for side, part in pairs):
+                raise ValueError(
+                    "The sides of a box must divide those of the board. Received: "
+                    f"board_shape={self.board_shape}, box_shape={self.box_shape}."
+                )
 
     def build(self, input_shape):
         if tuple(input_shape[1:]) != self.board_shape:
@@ -93,7 +98,13 @@ class BoardEmbedding(keras.layers.Layer):
         embedded = ops.take(tokens, inputs, axis=0)
         embedded = embedded + rows[:, None] + columns
         for table in boxes:
-            embedded = embedded + ops.take(table, self._boxes(), axis=0)
+            (num_rows, num_columns), (height, width) = self.board_shape, self.box_shape
+            across = num_columns // width
+            box_of_square = [
+                [r // height * across + c // width for c in range(num_columns)]
+                for r in range(num_rows)
+            ]
+            embedded = embedded + ops.take(table, box_of_square, axis=0)
         return self.units**0.5 * embedded
 
     def compute_output_shape(self, input_shape):
@@ -101,25 +112,6 @@ class BoardEmbedding(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), **arguments_of(self, BoardEmbedding)}
-
-    def _boxes(self):
-        """Returns the index of the box of each square, `(rows, columns)`."""
-        (rows, columns), (height, width) = self.board_shape, self.box_shape
-        across = columns // width
-        return [
-            [r // height * across + c // width for c in range(columns)]
-            for r in range(rows)
-        ]
-
-    def _check_boxes(self):
-        if self.box_shape and any(
-            side % part
-            for side, part in zip(self.board_shape, self.box_shape, strict=True)
-        ):
-            raise ValueError(
-                "The sides of a box must divide those of the board. Received: "
-                f"board_shape={self.board_shape}, box_shape={self.box_shape}."
-            )
 
 
 def checked_sides(name, shape):

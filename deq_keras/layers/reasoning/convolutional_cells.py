@@ -223,26 +223,18 @@ class AutomatonCell(ConvolutionalCell):
     the remaining oscillations.
 
     Args:
-        filters: Positive integer. Number of channels of the state.
-        rank: Integer. `1` for sequences or `2` for images and boards. Defaults to `2`.
+        filters: See `RecallCell`.
+        rank: See `RecallCell`. Defaults to `2`.
         step: Positive float. Step size of the updates. Defaults to `0.2`.
         leak: Float in [0, 1]. Fraction of the state that decays per evaluation.
             Defaults to `0.1`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        state: Tensor of shape `(batch, *positions, filters)`.
-        injection: Dict. Result of `inject` for this solve.
-
-    Input shape:
-        `(batch, length, channels)`, or `(batch, height, width, channels)` with a `rank`
-        of 2, for `inject`.
+        See `RecallCell`.
 
     Output shape:
         `(batch, *positions, filters)`, with values in [-1, 1].
-
-    Raises:
-        ValueError: If an argument is out of range, or the inputs have another rank.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Base class of reasoning cells that mix tokens, and its layers."""
+"""Reasoning cells that mix tokens: by attention, or by a perceptron over tokens."""
 
 import math
 
@@ -150,6 +150,7 @@ class TokenCell(EquilibriumCell):
         return ops.zeros_like(injection["inputs"])
 
     def call(self, state, injection):
+        # Boards of any rank become a sequence of tokens, and back.
         shape = ops.shape(state)
         mask = injection.get("mask")
         mask = None if mask is None else ops.reshape(mask, (shape[0], -1))
@@ -168,3 +169,146 @@ class TokenCell(EquilibriumCell):
 
     def get_config(self):
         return {**super().get_config(), **arguments_of(self, TokenCell)}
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class AttentionCell(TokenCell):
+    """Blocks of attention over the tokens and a perceptron over the features.
+
+    Suited to boards of several sizes, and to rules that relate distant positions. With
+    the injection x and the state z of all positions,
+
+    ```
+    h = z + x
+    h = sphere(h + attention(h))                       over tokens, in each block
+    h = sphere(h + mlp(h))                             over features
+    f(z, x) = h
+    ```
+
+    (Jolicoeur-Martineau, 2025, with one state instead of two). `sphere` scales the
+    features of a position to a root mean square of one, which bounds the state. The
+    perceptrons are gated (SwiGLU). The injection must encode the positions; see
+    `BoardEmbedding`.
+
+    Args:
+        units: Positive integer, a multiple of `num_heads`. Features of each position.
+        num_heads: Positive integer. Number of attention heads. Defaults to `4`.
+        num_blocks: Positive integer. Number of blocks. Defaults to `2`.
+        expansion: Positive integer. Hidden features of the perceptrons per feature.
+            Defaults to `2`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        state: Tensor of shape `(batch, *positions, units)`.
+        injection: Dict. Result of `inject` for this solve.
+
+    Input shape:
+        `(batch, *positions, units)`, for `inject`.
+
+    Output shape:
+        `(batch, *positions, units)`.
+
+    Raises:
+        ValueError: If an argument is out of range, or the last axis of the inputs is
+            not `units`.
+
+    Example:
+
+    >>> equilibrium = deq_keras.layers.DEQ(AttentionCell(8, num_heads=2))
+    >>> equilibrium(keras.ops.ones((3, 6, 6, 8))).shape
+    TensorShape([3, 6, 6, 8])
+
+    Reference:
+
+    - Jolicoeur-Martineau (2025), "Less is More: Recursive Reasoning with Tiny
+      Networks".
+    """
+
+    def __init__(self, units, num_heads=4, **kwargs):
+        super().__init__(units, **kwargs)
+        self.num_heads = check_count("num_heads", num_heads)
+        if self.units % self.num_heads:
+            raise ValueError(
+                "`units` must be a multiple of `num_heads`. Received: "
+                f"units={units}, num_heads={num_heads}."
+            )
+
+    def make_mixing(self, name, shape):
+        attention = keras.layers.MultiHeadAttention(
+            self.num_heads,
+            self.units // self.num_heads,
+            use_bias=False,
+            name=name,
+            dtype=self.dtype_policy,
+        )
+        attention.build(shape, shape)
+        return attention
+
+    def mix(self, mixing, tokens, mask):
+        if mask is not None:
+            mask = mask[:, None, :]  # (B, 1, tokens): no token attends to padding.
+        return mixing(tokens, tokens, attention_mask=mask)
+
+    def get_config(self):
+        return {**super().get_config(), "num_heads": self.num_heads}
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class MixerCell(TokenCell):
+    """Blocks of a perceptron over the tokens and one over the features.
+
+    Suited to small boards of one size, since it has weights for every pair of
+    positions. With the injection x and the state z of all positions,
+
+    ```
+    h = z + x
+    h = sphere(h + mlp_t(h))                           over tokens, in each block
+    h = sphere(h + mlp(h))                             over features
+    f(z, x) = h
+    ```
+
+    (Jolicoeur-Martineau, 2025, with one state instead of two). `sphere` scales the
+    features of a position to a root mean square of one, which bounds the state. The
+    perceptrons are gated (SwiGLU).
+
+    Args:
+        units: Positive integer. Features of each position.
+        num_blocks: See `AttentionCell`. Defaults to `2`.
+        expansion: Positive integer. Hidden features of the perceptrons per feature or
+            token. Defaults to `2`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        See `AttentionCell`. The positions must be static.
+
+    Raises:
+        ValueError: If an argument is out of range, the last axis of the inputs is not
+            `units`, or their positions are not static.
+
+    Example:
+
+    >>> equilibrium = deq_keras.layers.DEQ(MixerCell(8))
+    >>> equilibrium(keras.ops.ones((3, 4, 4, 8))).shape
+    TensorShape([3, 4, 4, 8])
+
+    Reference:
+
+    - Jolicoeur-Martineau (2025), "Less is More: Recursive Reasoning with Tiny
+      Networks".
+    """
+
+    def make_mixing(self, name, shape):
+        batch, num_tokens, units = shape
+        if num_tokens is None:
+            raise ValueError(
+                f"Cell '{self.name}' has weights for each position, and expects inputs "
+                "with static positions. Use an `AttentionCell` for boards of several "
+                "sizes. Received: inputs of unknown size."
+            )
+        return self.make_perceptron(name, (batch, units, num_tokens))
+
+    def mix(self, mixing, tokens, mask):
+        if mask is not None:
+            tokens = tokens * mask[..., None]
+        mixed = mixing(ops.transpose(tokens, (0, 2, 1)))  # (B, units, tokens)
+        return ops.transpose(mixed, (0, 2, 1))

@@ -119,9 +119,6 @@ class MultiscaleCell(EquilibriumCell):
         self.fuse_affine = check_boolean("fuse_affine", fuse_affine)
         self.post_affine = check_boolean("post_affine", post_affine)
         self.seed = check_seed("seed", seed)
-        self._create_layers()
-
-    def _create_layers(self):
         kernel_sizes = self._repeated(self.kernel_size)
         # Draws a different seed for each block.
         seeds = random.Random(self.seed)

@@ -35,15 +35,12 @@ class MultiscaleFusion(keras.layers.Layer):
     PyTorch code (locuslab/mdeq).
 
     Args:
-        filters: Tuple of positive integers, multiples of `groups`. Number of channels
-            of each scale, the finest first.
+        filters: See `MultiscaleCell`.
         groups: Positive even integer. Number of groups of the norms. Defaults to `4`.
         weight_normalization: Boolean. Whether the last convolutions are weight
             normalized. Defaults to `True`.
-        fuse_affine: Boolean. Whether the norms of the paths have scale and offset.
-            Defaults to `True`.
-        post_affine: Boolean. Whether the last norms have scale and offset. Defaults to
-            `True`.
+        fuse_affine: See `MultiscaleCell`. Defaults to `True`.
+        post_affine: See `MultiscaleCell`. Defaults to `True`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -92,7 +89,19 @@ class MultiscaleFusion(keras.layers.Layer):
             for source, target in self._sources_and_targets()
             for layer in self._create_path(source, target)
         ]
-        self.convolutions = [self._last_convolution(scale) for scale in scales]
+        plain = keras.layers.Conv2D
+        cls = WeightNormalizedConv2D if self.weight_normalization else plain
+        self.convolutions = [
+            cls(
+                self.filters[scale],
+                1,
+                use_bias=False,
+                kernel_initializer=FAN_IN_UNIFORM,
+                name=f"convolution_{scale}",
+                dtype=self.dtype_policy,
+            )
+            for scale in scales
+        ]
         self.norms = [
             self._norm(f"norm_{scale}", self.groups // 2, self.post_affine)
             for scale in scales
@@ -142,19 +151,6 @@ class MultiscaleFusion(keras.layers.Layer):
             layers += [convolution, norm]
         return layers
 
-    def _last_convolution(self, scale):
-        cls = (
-            WeightNormalizedConv2D if self.weight_normalization else keras.layers.Conv2D
-        )
-        return cls(
-            self.filters[scale],
-            1,
-            use_bias=False,
-            kernel_initializer=FAN_IN_UNIFORM,
-            name=f"convolution_{scale}",
-            dtype=self.dtype_policy,
-        )
-
     def _norm(self, name, groups, affine):
         return GroupNormalization(
             groups, center=affine, scale=affine, name=name, dtype=self.dtype_policy
@@ -163,16 +159,14 @@ class MultiscaleFusion(keras.layers.Layer):
     def build(self, maps_shape):
         for target, shape in enumerate(maps_shape):
             for source, source_shape in enumerate(maps_shape):
-                if source != target:
-                    self._build_path(source, target, source_shape)
+                if source == target:
+                    continue
+                for convolution, norm in self.paths[f"{source}_to_{target}"]:
+                    convolution.build(source_shape)
+                    source_shape = convolution.compute_output_shape(source_shape)
+                    norm.build(source_shape)
             self.convolutions[target].build(shape)
             self.norms[target].build(shape)
-
-    def _build_path(self, source, target, shape):
-        for convolution, norm in self.paths[f"{source}_to_{target}"]:
-            convolution.build(shape)
-            shape = convolution.compute_output_shape(shape)
-            norm.build(shape)
 
     def kernels(self):
         """Computes the kernels of the last convolutions for one solve."""
@@ -199,7 +193,9 @@ class MultiscaleFusion(keras.layers.Layer):
         if source > target:
             ((convolution, norm),) = path
             # Upsamples last, so that convolution and norm process the small map.
-            return _repeat(norm(convolution(feature_map)), 2 ** (source - target))
+            times = 2 ** (source - target)
+            feature_map = norm(convolution(feature_map))
+            return ops.repeat(ops.repeat(feature_map, times, axis=1), times, axis=2)
         for stage, (convolution, norm) in enumerate(path):
             if stage > 0:
                 feature_map = ops.relu(feature_map)
@@ -222,8 +218,3 @@ def check_groups(groups):
             f"many groups. Received: groups={groups}."
         )
     return groups
-
-
-def _repeat(feature_map, times):
-    """Repeats every position `times` times along height and width."""
-    return ops.repeat(ops.repeat(feature_map, times, axis=1), times, axis=2)

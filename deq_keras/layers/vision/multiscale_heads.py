@@ -208,6 +208,8 @@ class MultiscaleSegmentationHead(keras.layers.Layer):
 
     def call(self, maps, training=None):
         _, height, width, _ = ops.shape(maps[0])
+        # Resize small maps before the convolution, and the logits, which have fewer
+        # channels than the features, after it.
         features = [maps[0]]
         features += [_resize_aligned(other, height, width) for other in maps[1:]]
         features = self.unit(ops.concatenate(features, axis=-1), training=training)

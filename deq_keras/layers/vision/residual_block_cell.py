@@ -112,10 +112,6 @@ class ResidualBlockCell(EquilibriumCell):
             kernel_initializer or FAN_IN_UNIFORM
         )
         self.seed = check_seed("seed", seed)
-        self._check_groups()
-        self._create_layers()
-
-    def _check_groups(self):
         hidden = int(self.expansion * self.filters)
         if not hidden or self.filters % self.groups or hidden % self.groups:
             raise ValueError(
@@ -123,14 +119,12 @@ class ResidualBlockCell(EquilibriumCell):
                 f"of `groups`. Received: filters={self.filters}, "
                 f"expansion={self.expansion}, groups={self.groups}."
             )
-
-    def _create_layers(self):
         self.projection = None
         cls = (
             WeightNormalizedConv2D if self.weight_normalization else keras.layers.Conv2D
         )
-        first, second = _pair(self.kernel_size)
-        hidden = int(self.expansion * self.filters)
+        sides = self.kernel_size
+        first, second = (sides, sides) if isinstance(sides, int) else sides
         self.conv1 = self._convolution(cls, hidden, first, 1, "conv1")
         self.conv2 = self._convolution(cls, self.filters, second, 2, "conv2")
         self.norm1, self.norm2, self.norm3 = (
@@ -252,8 +246,3 @@ class ResidualBlockCell(EquilibriumCell):
 
     def get_config(self):
         return {**super().get_config(), **arguments_of(self, ResidualBlockCell)}
-
-
-def _pair(kernel_size):
-    is_one_side = isinstance(kernel_size, int)
-    return (kernel_size, kernel_size) if is_one_side else kernel_size

@@ -22,17 +22,17 @@ class Admitted(NamedTuple):
         state: Nest of tensors `(batch, ...)`. Last states of the places in the batch.
         continues: Boolean tensor `(batch,)`, true for samples that start at that state:
             the remaining samples, and fresh samples that inherit it.
-        left_after: Float tensor `(fresh,)`. Number of segments of each replaced sample;
-            NaN if the batch was empty.
-        left_finished: Float tensor `(fresh,)`. One for each replaced sample that had
-            finished, zero for others; NaN if the batch was empty.
+        replaced_segments: Float tensor `(fresh,)`. Number of segments of each replaced
+            sample; NaN if the batch was empty.
+        replaced_finished: Float tensor `(fresh,)`. One for each replaced sample that
+            had finished, zero for others; NaN if the batch was empty.
     """
 
     examples: tuple
     state: object
     continues: tf.Tensor
-    left_after: tf.Tensor
-    left_finished: tf.Tensor
+    replaced_segments: tf.Tensor
+    replaced_finished: tf.Tensor
 
 
 class Carry(keras.layers.Layer):
@@ -53,7 +53,10 @@ class Carry(keras.layers.Layer):
         # Keras would convert a nest to its own containers.
         self._as_state = functools.partial(tree.pack_sequence_as, state)
         self._examples = self._weights_like(examples, "example")
-        self._state = self._weights_like(tree.map_structure(_kept, state), "state")
+        wide = tree.map_structure(
+            lambda spec: tf.TensorSpec(spec.shape, wide_dtype(spec.dtype)), state
+        )
+        self._state = self._weights_like(wide, "state")
         counts = tf.TensorSpec([self.batch_size], tf.int32)
         self._num_segments = self._weight_like(counts, "num_segments")
         self._is_finished = self._weight_like(counts, "is_finished")
@@ -84,11 +87,19 @@ class Carry(keras.layers.Layer):
         """
         num_fresh = self._checked_size(fresh)
         segments, is_finished = self.num_segments, _value(self._is_finished)
-        # `top_k` takes the first of equal values.
+        # 1. Choose the places whose samples are replaced. `top_k` takes the first of
+        #    equal values.
         _, leaving = tf.math.top_k(segments + _FIRST * is_finished, num_fresh)
         is_empty = tf.equal(tf.reduce_max(segments), 0)
-        source = self._sources(leaving, num_fresh, is_empty)
+        # 2. Give each place the index of its fresh sample, or -1 if its sample remains.
+        places = tf.fill([self.batch_size], -1)
+        arrived = tf.tensor_scatter_nd_update(
+            places, leaving[:, None], tf.range(num_fresh)
+        )
+        repeated = tf.range(self.batch_size) % num_fresh
+        source = tf.where(is_empty, repeated, arrived)
         is_fresh = source >= 0
+        # 3. Replace the samples.
         examples = [
             where_rows(is_fresh, tf.gather(new, tf.maximum(source, 0)), _value(old))
             for new, old in zip(tree.flatten(fresh), self._examples, strict=True)
@@ -97,7 +108,7 @@ class Carry(keras.layers.Layer):
             weight.assign(leaf)
         self._num_segments.assign(tf.where(is_fresh, 0, segments))
 
-        def left(values):
+        def of_replaced(values):
             values = tf.cast(tf.gather(values, leaving), tf.float32)
             return tf.where(is_empty, tf.constant(float("nan")), values)
 
@@ -105,8 +116,8 @@ class Carry(keras.layers.Layer):
             tree.pack_sequence_as(fresh, examples),
             self._as_state([_value(weight) for weight in self._state]),
             ~is_fresh | (inherits & ~is_empty),
-            left(segments),
-            left(is_finished),
+            of_replaced(segments),
+            of_replaced(is_finished),
         )
 
     def store(self, state, is_finished):
@@ -125,7 +136,7 @@ class Carry(keras.layers.Layer):
         # Keras tries several locations, and shows the error of the last one.
         if "0" not in store.keys() or store["0"].shape[0] != self.batch_size:
             raise ValueError(
-                "The samples in search cannot be restored: the file has none, or was "
+                "The running batch cannot be restored: the file has none, or was "
                 "saved with another `batch_size`. Create the model with the saved "
                 f"model's `batch_size`. Received: batch_size={self.batch_size}."
             )
@@ -136,7 +147,7 @@ class Carry(keras.layers.Layer):
         first = tree.flatten(fresh)[0]
         message = (
             "The batches that `fit` gets hold fresh samples, which take the places of "
-            "as many others; they must be smaller than the batch in search. Expected: "
+            "as many others; they must be smaller than the running batch. Expected: "
             f"less than batch_size={self.batch_size}. Received: batches of "
         )
         if first.shape[0] is not None and first.shape[0] >= self.batch_size:
@@ -145,15 +156,6 @@ class Carry(keras.layers.Layer):
         check = tf.debugging.Assert(num_fresh < self.batch_size, [message, num_fresh])
         with tf.control_dependencies([check] if check is not None else []):
             return tf.identity(num_fresh)
-
-    def _sources(self, leaving, num_fresh, is_empty):
-        """Returns the index of the fresh sample of each place, int32 `(batch,)`; -1 for
-        places whose sample remains."""
-        places = tf.fill([self.batch_size], -1)
-        arrived = tf.tensor_scatter_nd_update(
-            places, leaving[:, None], tf.range(num_fresh)
-        )
-        return tf.where(is_empty, tf.range(self.batch_size) % num_fresh, arrived)
 
     def _weights_like(self, specs, name):
         return [
@@ -164,11 +166,6 @@ class Carry(keras.layers.Layer):
     def _weight_like(self, spec, name):
         dtype = keras.backend.standardize_dtype(spec.dtype)
         return self.add_weight(spec.shape, "zeros", dtype, trainable=False, name=name)
-
-
-def _kept(spec):
-    """Returns the spec in which a state is stored."""
-    return tf.TensorSpec(spec.shape, wide_dtype(spec.dtype))
 
 
 def _value(weight):

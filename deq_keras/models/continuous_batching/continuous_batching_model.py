@@ -138,13 +138,24 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         super().__init__(**kwargs)
         self.batch_size = check_integer("batch_size", batch_size, minimum=2)
         self.max_segments = check_optional_count("max_segments", max_segments)
-        self.finished = _checked_rule(finished)
+        if not (finished is None or callable(finished) or finished == _CONVERGED):
+            raise ValueError(
+                "`finished` must be 'converged', a function from a SearchSegment to a "
+                f"Boolean tensor (batch,), or None. Received: finished={finished!r}."
+                + did_you_mean(finished, [_CONVERGED])
+            )
+        self.finished = finished
         self.inherited = check_fraction("inherited", inherited)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.model = model
         self.examples = ExampleSpecs(examples)
-        _check_replicas()
+        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if num_replicas > 1:
+            raise ValueError(
+                "The running batch is on one device. Create the model outside of the "
+                f"strategy. Received: a strategy of {num_replicas} replicas."
+            )
         of_batch = self.examples.with_batch_size(self.batch_size)
         self.carry = Carry(of_batch, state_specs(model, of_batch[0]), name="carry")
         self._outputs = None
@@ -164,18 +175,25 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         return outputs
 
     def train_step(self, data):
-        data = _without_none(data)
+        # `train_on_batch` passes `None` instead of sample weights: drop it.
+        data = keras.utils.unpack_x_y_sample_weight(data)
+        data = keras.utils.pack_x_y_sample_weight(*data)
         self.examples.check(data)
         draw = uniform((self.batch_size,), next_seed(self.seed_generator))
         admitted = self.carry.admit(data, draw < self.inherited)
-        self._segments.update_state(admitted.left_after)
-        self._finished.update_state(admitted.left_finished)
+        self._segments.update_state(admitted.replaced_segments)
+        self._finished.update_state(admitted.replaced_finished)
         # A sample that does not continue starts at the layer's initial state, as
         # samples with a non-finite state do.
-        state = where_rows(
-            admitted.continues, admitted.state, _nan_like(admitted.state)
+        nan = tree.map_structure(
+            lambda leaf: tf.fill(tf.shape(leaf), tf.constant(float("nan"), leaf.dtype)),
+            admitted.state,
         )
-        (name,) = (layer.name for layer in self._equilibrium_layers())
+        state = where_rows(admitted.continues, admitted.state, nan)
+        layers = self.model._flatten_layers()
+        (name,) = (layer.name for layer in layers if isinstance(layer, DEQ))
+        # Keras calls the model inside `super().train_step`. The scope passes the states
+        # to the layer, and records the solution from which the next segment continues.
         with SolveScope(self.model, initial_states={name: state}) as scope:
             logs = super().train_step(admitted.examples)
         outputs, self._outputs = self._outputs, None
@@ -190,10 +208,6 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         )
         self.carry.store(solution.value, self._has_finished(segment))
         return logs
-
-    def _equilibrium_layers(self):
-        layers = self.model._flatten_layers()
-        return [layer for layer in layers if isinstance(layer, DEQ)]
 
     def get_config(self):
         model = keras.saving.serialize_keras_object(self.model)
@@ -219,51 +233,14 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         if self.finished == _CONVERGED:
             has_finished = tf.equal(segment.solution.status, CONVERGED)
         elif self.finished is not None:
-            has_finished = _checked_answer(self.finished(segment), self.batch_size)
+            has_finished = tf.convert_to_tensor(self.finished(segment))
+            shape, dtype = has_finished.shape, has_finished.dtype
+            if not dtype.is_bool or shape != (self.batch_size,):
+                raise ValueError(
+                    "`finished` must return a Boolean tensor (batch,). Expected: "
+                    f"shape=({self.batch_size},), dtype=bool. Received: "
+                    f"shape={shape}, dtype={dtype.name}."
+                )
         if self.max_segments is not None:
             has_finished |= segment.num_segments >= self.max_segments
         return has_finished
-
-
-def _nan_like(state):
-    return tree.map_structure(
-        lambda leaf: tf.fill(tf.shape(leaf), tf.constant(float("nan"), leaf.dtype)),
-        state,
-    )
-
-
-def _without_none(data):
-    """Drops the `None` that `train_on_batch` passes instead of sample weights."""
-    return keras.utils.pack_x_y_sample_weight(
-        *keras.utils.unpack_x_y_sample_weight(data)
-    )
-
-
-def _checked_rule(finished):
-    if finished is None or callable(finished) or finished == _CONVERGED:
-        return finished
-    raise ValueError(
-        "`finished` must be 'converged', a function from a SearchSegment to a Boolean "
-        f"tensor (batch,), or None. Received: finished={finished!r}."
-        + did_you_mean(finished, [_CONVERGED])
-    )
-
-
-def _checked_answer(has_finished, batch_size):
-    has_finished = tf.convert_to_tensor(has_finished)
-    if not has_finished.dtype.is_bool or has_finished.shape != (batch_size,):
-        raise ValueError(
-            "`finished` must return a Boolean tensor (batch,). Expected: "
-            f"shape=({batch_size},), dtype=bool. Received: "
-            f"shape={has_finished.shape}, dtype={has_finished.dtype.name}."
-        )
-    return has_finished
-
-
-def _check_replicas():
-    num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    if num_replicas > 1:
-        raise ValueError(
-            "The samples in search are on one device. Create the model outside of "
-            f"the strategy. Received: a strategy of {num_replicas} replicas."
-        )

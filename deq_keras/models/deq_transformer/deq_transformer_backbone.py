@@ -8,15 +8,14 @@ from deq_keras.core.checks import (
     check_optional_count,
     check_rate,
 )
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers import (
     DEQ,
     AdaptiveEmbedding,
     SegmentMemory,
     TransformerCell,
-    VariationalDropout,
 )
 from deq_keras.models.deq_transformer.deq_transformer_presets import PRESETS
-from deq_keras.models.kerashub import equilibrium_config
 from deq_keras.models.language import LanguageBackbone
 
 
@@ -27,7 +26,8 @@ class DEQTransformerBackbone(LanguageBackbone):
     The model embeds token ids and injects them into one Transformer layer, which it
     applies until a fixed point: `AdaptiveEmbedding`, `VariationalDropout`,
     `SegmentMemory` around `DEQ` of a `TransformerCell`, `VariationalDropout`. Positions
-    are relative, so sequences can have any length.
+    are relative, so sequences can have any length. `LanguageBackbone` describes the
+    inputs and outputs.
 
     With a `memory_length`, consecutive calls are consecutive segments of the same
     texts; see `SegmentMemory` and `reset_memory`.
@@ -37,27 +37,23 @@ class DEQTransformerBackbone(LanguageBackbone):
         hidden_dim: Positive even integer, a multiple of `num_heads`. Size of the
             hidden states.
         num_heads: Positive integer. Number of attention heads.
-        intermediate_dim: Positive integer. Number of units of the hidden layer of the
-            cell's second branch.
+        intermediate_dim: See `TransformerCell`.
         embedding_dim: Positive integer. Size of the embedding of frequent tokens.
             Defaults to `None`, that is `hidden_dim`.
         cutoffs: Tuple of positive integers. First token of each bucket of the adaptive
             embedding except the first. Defaults to `()`, one bucket.
         div_val: Positive integer. Factor by which the embedding shrinks from bucket to
             bucket. Defaults to `1`.
-        normalize_first: Boolean. Whether the norm comes before the attention (pre-LN)
-            or after both branches (post-LN). Defaults to `False`.
+        normalize_first: See `TransformerCell`. Defaults to `False`.
         memory_length: Non-negative integer. Number of positions remembered from
             previous segments. Defaults to `0`.
-        local_size: Positive integer or `None`. Number of positions that a position
-            sees, including its own. Defaults to `None`, all.
+        local_size: See `TransformerCell`. Defaults to `None`.
         dropout: Float in `[0, 1)`. Rate at which channels of the embedding, the cell
             and the hidden states are dropped, each for all positions of a sample.
             Defaults to `0.0`.
-        attention_dropout: Float in `[0, 1)`. Rate at which attention weights are
-            dropped. Defaults to `0.0`.
-        weight_normalization: Boolean. Whether the kernels of the cell are weight
-            normalized. Defaults to `True`.
+        attention_dropout: See `attention_dropout_rate` of `TransformerCell`. Defaults
+            to `0.0`.
+        weight_normalization: See `TransformerCell`. Defaults to `True`.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
         regularizer: See `DEQ`. Defaults to `"contraction"`.
@@ -66,17 +62,6 @@ class DEQTransformerBackbone(LanguageBackbone):
         initial_state: See `DEQ`. Defaults to `"cell"`.
         name: String. Name of the model. Defaults to `None`.
         trainable: Boolean. Defaults to `True`.
-
-    Call arguments:
-        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
-            A `"padding_mask"`, `(batch, length)`, false at padding, excludes padding
-            from the solve. Without it, results depend on the amount of padding.
-
-    Input shape:
-        `(batch, length)`.
-
-    Output shape:
-        `(batch, length, hidden_dim)`.
 
     Example:
 
@@ -157,43 +142,21 @@ class DEQTransformerBackbone(LanguageBackbone):
         segment_layer = SegmentMemory(
             deq, memory_length, dtype=dtype, name="segment_memory"
         )
-        embedding_dropout = VariationalDropout(
-            dropout,
-            noise_shape=(None, 1, None),
-            dtype=dtype,
-            name="embedding_dropout",
-        )
-        output_dropout = VariationalDropout(
-            dropout,
-            noise_shape=(None, 1, None),
-            dtype=dtype,
-            name="output_dropout",
-        )
-
-        # === Functional Model ===
-        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        x = token_embedding(token_ids)
-        x = embedding_dropout(x)
-        x = segment_layer(x)
         super().__init__(
-            inputs=token_ids,
-            outputs=output_dropout(x),
+            token_embedding,
+            segment_layer,
+            embedding_dropout=dropout,
+            output_dropout=dropout,
             dtype=dtype,
             name=name,
             trainable=trainable,
         )
 
         # === Config ===
-        self.segment_layer = segment_layer
-        self.token_embedding = token_embedding
-        self.embedding_dropout = embedding_dropout
-        self.output_dropout = output_dropout
-        self.vocabulary_size = token_embedding.vocabulary_size
         self.hidden_dim = hidden_dim
         self.num_heads = cell.num_heads
         self.intermediate_dim = cell.intermediate_dim
         self.embedding_dim = embedding_dim
-        self.cutoffs = token_embedding.cutoffs
         self.div_val = token_embedding.div_val
         self.normalize_first = cell.normalize_first
         self.local_size = cell.local_size
@@ -202,23 +165,8 @@ class DEQTransformerBackbone(LanguageBackbone):
         self.weight_normalization = cell.weight_normalization
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "embedding_dim": self.embedding_dim,
-            "cutoffs": list(self.cutoffs),
-            "div_val": self.div_val,
-            "normalize_first": self.normalize_first,
-            "memory_length": self.memory_length,
-            "local_size": self.local_size,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "weight_normalization": self.weight_normalization,
-            **equilibrium_config(self.deq),
-        }
+        arguments = arguments_of(self, DEQTransformerBackbone, self.deq)
+        return {**arguments, **super().get_config()}
 
     @property
     def deq(self):

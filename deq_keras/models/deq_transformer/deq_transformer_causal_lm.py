@@ -8,7 +8,7 @@ from deq_keras.models.deq_transformer.deq_transformer_backbone import (
 )
 from deq_keras.models.deq_transformer.deq_transformer_presets import PRESETS
 from deq_keras.models.language import LanguageCausalLM, TextPreprocessor
-from deq_keras.models.language.generation import filled_positions
+from deq_keras.models.language.causal_lm import filled_positions
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -74,16 +74,6 @@ class DEQTransformerCausalLM(LanguageCausalLM):
     Args:
         backbone: `DEQTransformerBackbone`.
         **kwargs: See `LanguageCausalLM`.
-
-    Call arguments:
-        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`, with
-            or without a `"padding_mask"`.
-
-    Input shape:
-        `(batch, length)`.
-
-    Output shape:
-        `(batch, length, vocabulary_size)`.
 
     Example:
 

@@ -9,11 +9,11 @@ from deq_keras.core.checks import (
     check_optional_count,
     check_rate,
 )
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers import (
     AdaptiveEmbedding,
     TransformerCell,
     TransformerStack,
-    VariationalDropout,
 )
 from deq_keras.models.language import LanguageBackbone, LanguageCausalLM
 
@@ -29,22 +29,17 @@ class ExplicitTransformerBackbone(LanguageBackbone):
 
     Args:
         vocabulary_size: Positive integer. Number of tokens.
+        hidden_dim: See `DEQTransformerBackbone`, like the arguments that are not named
+            here.
+        num_heads: See `DEQTransformerBackbone`.
+        intermediate_dim: See `DEQTransformerBackbone`.
         num_layers: Positive integer. Number of layers.
+        weight_normalization: Boolean. Whether kernels are weight normalized. Defaults
+            to `None`, the default of the layers: `True` for a `TransformerCell`.
         weight_tied: Boolean. Whether all layers are the same cell. Defaults to
             `False`.
         recompute: Boolean. Whether the backward pass recomputes the activations inside
             a layer instead of storing them. Defaults to `False`.
-        **arguments: Other arguments of `DEQTransformerBackbone`, except the components
-            of its equilibrium.
-
-    Call arguments:
-        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
-
-    Input shape:
-        `(batch, length)`.
-
-    Output shape:
-        `(batch, length, hidden_dim)`.
 
     Example:
 
@@ -57,14 +52,18 @@ class ExplicitTransformerBackbone(LanguageBackbone):
         [Dai et al., 2019](https://arxiv.org/abs/1901.02860), section 3.2: the memory.
     """
 
+    # Class of the layers, and the prefix of their names.
+    layer_cls = TransformerCell
+    layer_name = "cell"
+
     def __init__(
         self,
         vocabulary_size,
-        num_layers,
-        *,
         hidden_dim,
         num_heads,
         intermediate_dim,
+        num_layers,
+        *,
         embedding_dim=None,
         cutoffs=(),
         div_val=1,
@@ -73,7 +72,7 @@ class ExplicitTransformerBackbone(LanguageBackbone):
         local_size=None,
         dropout=0.0,
         attention_dropout=0.0,
-        weight_normalization=True,
+        weight_normalization=None,
         weight_tied=False,
         recompute=False,
         dtype=None,
@@ -97,8 +96,11 @@ class ExplicitTransformerBackbone(LanguageBackbone):
             dtype=dtype,
             name="token_embedding",
         )
+        optional = {}
+        if weight_normalization is not None:
+            optional["weight_normalization"] = weight_normalization
         cells = [
-            TransformerCell(
+            self.layer_cls(
                 hidden_dim,
                 num_heads,
                 intermediate_dim,
@@ -106,52 +108,30 @@ class ExplicitTransformerBackbone(LanguageBackbone):
                 local_size=local_size,
                 dropout_rate=dropout,
                 attention_dropout_rate=attention_dropout,
-                weight_normalization=weight_normalization,
                 dtype=dtype,
-                name=f"cell_{index}",
+                name=f"{self.layer_name}_{index}",
+                **optional,
             )
             for index in range(1 if weight_tied else num_layers)
         ]
         segment_layer = TransformerStack(
             cells, num_layers, memory_length, recompute, dtype=dtype, name="layers"
         )
-        embedding_dropout = VariationalDropout(
-            dropout,
-            noise_shape=(None, 1, None),
-            dtype=dtype,
-            name="embedding_dropout",
-        )
-        output_dropout = VariationalDropout(
-            dropout,
-            noise_shape=(None, 1, None),
-            dtype=dtype,
-            name="output_dropout",
-        )
-
-        # === Functional Model ===
-        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        x = token_embedding(token_ids)
-        x = embedding_dropout(x)
-        x = segment_layer(x)
         super().__init__(
-            inputs=token_ids,
-            outputs=output_dropout(x),
+            token_embedding,
+            segment_layer,
+            embedding_dropout=dropout,
+            output_dropout=dropout,
             dtype=dtype,
             name=name,
             trainable=trainable,
         )
 
         # === Config ===
-        self.segment_layer = segment_layer
-        self.token_embedding = token_embedding
-        self.embedding_dropout = embedding_dropout
-        self.output_dropout = output_dropout
-        self.vocabulary_size = token_embedding.vocabulary_size
         self.hidden_dim = hidden_dim
         self.num_heads = cells[0].num_heads
         self.intermediate_dim = cells[0].intermediate_dim
         self.embedding_dim = embedding_dim
-        self.cutoffs = token_embedding.cutoffs
         self.div_val = token_embedding.div_val
         self.normalize_first = cells[0].normalize_first
         self.local_size = cells[0].local_size
@@ -164,23 +144,8 @@ class ExplicitTransformerBackbone(LanguageBackbone):
 
     def get_config(self):
         return {
+            **arguments_of(self, ExplicitTransformerBackbone),
             **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "embedding_dim": self.embedding_dim,
-            "cutoffs": list(self.cutoffs),
-            "div_val": self.div_val,
-            "normalize_first": self.normalize_first,
-            "memory_length": self.memory_length,
-            "local_size": self.local_size,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "weight_normalization": self.weight_normalization,
-            "num_layers": self.num_layers,
-            "weight_tied": self.weight_tied,
-            "recompute": self.recompute,
         }
 
 
@@ -194,15 +159,6 @@ class ExplicitTransformerCausalLM(LanguageCausalLM):
     Args:
         backbone: `ExplicitTransformerBackbone`.
         **kwargs: See `LanguageCausalLM`.
-
-    Call arguments:
-        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
-
-    Input shape:
-        `(batch, length)`.
-
-    Output shape:
-        `(batch, length, vocabulary_size)`.
 
     Example:
 

@@ -8,15 +8,14 @@ from deq_keras.core.checks import (
     check_optional_count,
     check_rate,
 )
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers import (
     DEQ,
     AdaptiveEmbedding,
     SegmentMemory,
     TrellisCell,
-    VariationalDropout,
 )
 from deq_keras.models.deq_trellisnet.deq_trellisnet_presets import PRESETS
-from deq_keras.models.kerashub import equilibrium_config
 from deq_keras.models.language import LanguageBackbone
 
 
@@ -27,7 +26,7 @@ class DEQTrellisNetBackbone(LanguageBackbone):
     The model embeds token ids and injects them into a causal convolution with the gates
     of an LSTM, which it applies until a fixed point: `AdaptiveEmbedding`,
     `VariationalDropout`, `SegmentMemory` around `DEQ` of a `TrellisCell`,
-    `VariationalDropout`.
+    `VariationalDropout`. `LanguageBackbone` describes the inputs and outputs.
 
     With a `memory_length` of 1, consecutive calls are consecutive segments of the same
     texts, as in the reference, the authors' PyTorch code (locuslab/deq): the last
@@ -73,16 +72,6 @@ class DEQTrellisNetBackbone(LanguageBackbone):
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
         name: String. Name of the model. Defaults to `None`.
         trainable: Boolean. Defaults to `True`.
-
-    Call arguments:
-        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`, with
-            or without a `"padding_mask"`, `(batch, length)`, false at padding.
-
-    Input shape:
-        `(batch, length)`.
-
-    Output shape:
-        `(batch, length, hidden_dim)`.
 
     Example:
 
@@ -167,42 +156,20 @@ class DEQTrellisNetBackbone(LanguageBackbone):
         segment_layer = SegmentMemory(
             deq, memory_length, dtype=dtype, name="segment_memory"
         )
-        embedding_dropout = VariationalDropout(
-            check_rate("embedding_dropout", embedding_dropout),
-            noise_shape=(None, 1, None),
-            dtype=dtype,
-            name="embedding_dropout",
-        )
-        output_dropout = VariationalDropout(
-            check_rate("output_dropout", output_dropout),
-            noise_shape=(None, 1, None),
-            dtype=dtype,
-            name="output_dropout",
-        )
-
-        # === Functional Model ===
-        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        x = token_embedding(token_ids)
-        x = embedding_dropout(x)
-        x = segment_layer(x)
         super().__init__(
-            inputs=token_ids,
-            outputs=output_dropout(x),
+            token_embedding,
+            segment_layer,
+            embedding_dropout=embedding_dropout,
+            output_dropout=output_dropout,
             dtype=dtype,
             name=name,
             trainable=trainable,
         )
 
         # === Config ===
-        self.segment_layer = segment_layer
-        self.token_embedding = token_embedding
-        self.embedding_dropout = embedding_dropout
-        self.output_dropout = output_dropout
-        self.vocabulary_size = token_embedding.vocabulary_size
         self.hidden_dim = hidden_dim
         self.intermediate_dim = intermediate_dim
         self.embedding_dim = embedding_dim
-        self.cutoffs = token_embedding.cutoffs
         self.kernel_size = cell.kernel_size
         self.token_dropout = token_embedding.dropout_rate
         self.hidden_dropout = cell.dropout_rate
@@ -213,23 +180,10 @@ class DEQTrellisNetBackbone(LanguageBackbone):
 
     def get_config(self):
         return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "embedding_dim": self.embedding_dim,
-            "cutoffs": list(self.cutoffs),
-            "kernel_size": self.kernel_size,
-            "memory_length": self.memory_length,
-            "token_dropout": self.token_dropout,
+            **arguments_of(self, DEQTrellisNetBackbone, self.deq),
             "embedding_dropout": self.embedding_dropout.rate,
-            "hidden_dropout": self.hidden_dropout,
             "output_dropout": self.output_dropout.rate,
-            "weight_dropout": self.weight_dropout,
-            "weight_normalization": self.weight_normalization,
-            "dilation_rate": self.dilation_rate,
-            "cell_shift": self.cell_shift,
-            **equilibrium_config(self.deq),
+            **super().get_config(),
         }
 
     @property

@@ -44,16 +44,6 @@ class DEQTrellisNetCausalLM(LanguageCausalLM):
         backbone: `DEQTrellisNetBackbone`.
         **kwargs: See `LanguageCausalLM`.
 
-    Call arguments:
-        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`, with
-            or without a `"padding_mask"`.
-
-    Input shape:
-        `(batch, length)`.
-
-    Output shape:
-        `(batch, length, vocabulary_size)`.
-
     Raises:
         ValueError: If embedding and softmax are tied but differ in size.
 

@@ -10,11 +10,11 @@ from deq_keras.core.checks import (
     check_optional_count,
     check_rate,
 )
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers import (
     AdaptiveEmbedding,
     TrellisCell,
     TrellisStack,
-    VariationalDropout,
 )
 from deq_keras.models.language import LanguageBackbone, LanguageCausalLM
 
@@ -39,15 +39,6 @@ class TrellisNetBackbone(LanguageBackbone):
             a level instead of storing them. Defaults to `False`.
         **arguments: Other arguments of `DEQTrellisNetBackbone`, except `dilation_rate`,
             `cell_shift` and the components of its equilibrium.
-
-    Call arguments:
-        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
-
-    Input shape:
-        `(batch, length)`.
-
-    Output shape:
-        `(batch, length, hidden_dim)`.
 
     Example:
 
@@ -121,71 +112,36 @@ class TrellisNetBackbone(LanguageBackbone):
             dtype=dtype,
             name="levels",
         )
-        embedding_dropout = VariationalDropout(
-            check_rate("embedding_dropout", embedding_dropout),
-            noise_shape=(None, 1, None),
-            dtype=dtype,
-            name="embedding_dropout",
-        )
-        output_dropout = VariationalDropout(
-            check_rate("output_dropout", output_dropout),
-            noise_shape=(None, 1, None),
-            dtype=dtype,
-            name="output_dropout",
-        )
-
-        # === Functional Model ===
-        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        x = token_embedding(token_ids)
-        x = embedding_dropout(x)
-        x = segment_layer(x)
-        if auxiliary_frequency is not None:
-            x = x[0]  # The last level; the others have auxiliary losses.
         super().__init__(
-            inputs=token_ids,
-            outputs=output_dropout(x),
+            token_embedding,
+            segment_layer,
+            embedding_dropout=embedding_dropout,
+            output_dropout=output_dropout,
             dtype=dtype,
             name=name,
             trainable=trainable,
         )
 
         # === Config ===
-        self.segment_layer = segment_layer
-        self.token_embedding = token_embedding
-        self.embedding_dropout = embedding_dropout
-        self.output_dropout = output_dropout
-        self.vocabulary_size = token_embedding.vocabulary_size
         self.hidden_dim = hidden_dim
         self.intermediate_dim = intermediate_dim
         self.embedding_dim = embedding_dim
-        self.cutoffs = token_embedding.cutoffs
         self.kernel_size = cell.kernel_size
         self.token_dropout = token_embedding.dropout_rate
         self.hidden_dropout = cell.dropout_rate
         self.weight_dropout = cell.weight_dropout_rate
         self.weight_normalization = cell.weight_normalization
         self.num_layers = segment_layer.num_layers
+        self.dilations = segment_layer.dilations
+        self.auxiliary_frequency = segment_layer.auxiliary_frequency
+        self.recompute = segment_layer.recompute
 
     def get_config(self):
         return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "embedding_dim": self.embedding_dim,
-            "cutoffs": list(self.cutoffs),
-            "kernel_size": self.kernel_size,
-            "memory_length": self.memory_length,
-            "token_dropout": self.token_dropout,
+            **arguments_of(self, TrellisNetBackbone),
             "embedding_dropout": self.embedding_dropout.rate,
-            "hidden_dropout": self.hidden_dropout,
             "output_dropout": self.output_dropout.rate,
-            "weight_dropout": self.weight_dropout,
-            "weight_normalization": self.weight_normalization,
-            "num_layers": self.num_layers,
-            "dilations": list(self.segment_layer.dilations),
-            "auxiliary_frequency": self.segment_layer.auxiliary_frequency,
-            "recompute": self.segment_layer.recompute,
+            **super().get_config(),
         }
 
     def hidden_states(self, token_ids):
@@ -214,15 +170,6 @@ class TrellisNetCausalLM(LanguageCausalLM):
         auxiliary_weight: Non-negative float. Defaults to `0.1`, as published for
             WikiText-103.
         **kwargs: See `LanguageCausalLM`.
-
-    Call arguments:
-        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
-
-    Input shape:
-        `(batch, length)`.
-
-    Output shape:
-        `(batch, length, vocabulary_size)`.
 
     Example:
 
@@ -257,7 +204,7 @@ class TrellisNetCausalLM(LanguageCausalLM):
             "A TrellisNetCausalLM does not generate. Use a DEQTrellisNetCausalLM."
         )
 
-    # The parts of `generate` that KerasHub and `IncrementalGeneration` make public.
+    # The parts of `generate` that KerasHub and `LanguageCausalLM` make public.
     generate_step = build_cache = call_with_cache = generate
     read_after = generation_constants = generate
 

@@ -7,7 +7,6 @@ import numpy as np
 from keras import tree
 from keras_hub.models import Task
 
-from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core.checks import check_count
 from deq_keras.layers.normalization.normalized_kernel import NormalizedKernel
 
@@ -230,14 +229,3 @@ def head_dtype_config(head, head_dtype):
     if any(layer.quantization_mode for layer in head._flatten_layers()):
         return head.get_config()["dtype"]
     return head_dtype and keras.dtype_policies.serialize(head_dtype)
-
-
-def equilibrium_config(deq):
-    """Returns the arguments of a backbone that its `DEQ` layer stores."""
-    return {
-        "solver": solvers.serialize(deq.solver),
-        "gradient": gradients.serialize(deq.gradient),
-        "regularizer": regularizers.serialize(deq.regularizer),
-        "max_iter_jitter": deq.max_iter_jitter,
-        "initial_state": initial_states.serialize(deq.initial_state),
-    }

@@ -1,8 +1,11 @@
 """The backbone that language models share."""
 
+import keras
 from keras import ops
 from keras_hub.models import Backbone
 
+from deq_keras.core.checks import check_rate
+from deq_keras.layers import VariationalDropout
 from deq_keras.models.kerashub import PackagedBackbone
 from deq_keras.models.language.segments import SegmentReading
 
@@ -10,15 +13,81 @@ from deq_keras.models.language.segments import SegmentReading
 class LanguageBackbone(SegmentReading, PackagedBackbone, Backbone):
     """An embedding and a layer with the depth of the model, with dropout after each.
 
-    A subclass creates the layers and the functional model from `token_ids`. It sets the
-    attributes `token_embedding`, `embedding_dropout`, `segment_layer` and
-    `output_dropout`, with which calls with a padding mask run.
+    A subclass creates the embedding and the layer, which remembers earlier segments.
+
+    Args:
+        token_embedding: Layer from token ids to vectors.
+        segment_layer: `MemoryLayer` of these vectors. If it returns a list, the first
+            tensor has the hidden states.
+        embedding_dropout: Float in `[0, 1)`. Rate of the dropout of the vectors.
+        output_dropout: Float in `[0, 1)`. Rate of the dropout of the hidden states.
+        dtype: Dtype or policy of all layers.
+        name: String. Name of the model.
+        trainable: Boolean.
+
+    Call arguments:
+        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`. A
+            `"padding_mask"`, `(batch, length)`, false at padding, excludes padding from
+            a solve. Without it, results depend on the amount of padding.
+
+    Input shape:
+        `(batch, length)`.
+
+    Output shape:
+        `(batch, length, hidden_dim)`.
     """
+
+    # `noise_shape` of the dropout. `None`: masks differ between positions.
+    noise_shape = (None, 1, None)
+
+    def __init__(
+        self,
+        token_embedding,
+        segment_layer,
+        embedding_dropout,
+        output_dropout,
+        dtype=None,
+        name=None,
+        trainable=True,
+    ):
+        # === Layers ===
+        rates = {
+            "embedding_dropout": embedding_dropout,
+            "output_dropout": output_dropout,
+        }
+        dropouts = [
+            VariationalDropout(
+                check_rate(name, rate),
+                noise_shape=self.noise_shape,
+                dtype=dtype,
+                name=name,
+            )
+            for name, rate in rates.items()
+        ]
+
+        # === Functional Model ===
+        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+        hidden = segment_layer(dropouts[0](token_embedding(token_ids)))
+        super().__init__(
+            inputs=token_ids,
+            outputs=dropouts[1](_last(hidden)),
+            dtype=dtype,
+            name=name,
+            trainable=trainable,
+        )
+
+        # === Config ===
+        self.token_embedding = token_embedding
+        self.segment_layer = segment_layer
+        self.embedding_dropout, self.output_dropout = dropouts
+        self.vocabulary_size = token_embedding.vocabulary_size
+        self.cutoffs = token_embedding.cutoffs
 
     def call(self, inputs, training=None, mask=None):
         token_ids, padding_mask = token_ids_of(inputs), padding_mask_of(inputs)
         if padding_mask is None:
             return super().call(token_ids, training=training, mask=mask)
+        # The functional model takes only token ids.
         embedded = self.embedding_dropout(
             self.token_embedding(token_ids), training=training
         )

@@ -74,9 +74,32 @@ class TextPreprocessor(PackagedPreprocessor, CausalLMPreprocessor):
         if not self.built:
             self.build(None)
         length = self.sequence_length if sequence_length is None else sequence_length
-        texts = _checked_texts(x)
+        texts = tf.convert_to_tensor(x)
+        is_text = texts.dtype == tf.string and texts.shape.rank in (0, 1)
+        if not tf.executing_eagerly() or not is_text:
+            raise ValueError(
+                "Prompts must be a string or a list of strings, and not in a graph "
+                "such as that of `Dataset.map`, where their lengths are unknown. "
+                f"Received: x={x}"
+            )
         token_ids = self.tokenizer(tf.reshape(texts, [-1]))
-        self._check_lengths([len(row) for row in token_ids], length)
+        lengths = [len(row) for row in token_ids]
+        if self.add_start_token and self.packer.start_value is not None:
+            lengths = [one + len(self.packer.start_value) for one in lengths]
+        if min(lengths) == 0:
+            raise ValueError(
+                "A prompt must have at least one token to continue. Received: an empty "
+                f"text at index {lengths.index(0)}."
+            )
+        longest = max(lengths)
+        if longest >= length:
+            raise ValueError(
+                "A prompt must leave at least one position for what is generated. "
+                f"Received: a prompt of {longest} tokens at index "
+                f"{lengths.index(longest)}, where {length} positions are the limit. "
+                "Shorten the prompt, or pass a larger `max_length` to `generate` or "
+                "`sequence_length` to the preprocessor."
+            )
         token_ids, padding_mask = self.packer(
             token_ids,
             sequence_length=length,
@@ -117,33 +140,3 @@ class TextPreprocessor(PackagedPreprocessor, CausalLMPreprocessor):
     def load_preset_assets(self, preset):
         if self.tokenizer.file_assets is not None:
             super().load_preset_assets(preset)
-
-    def _check_lengths(self, lengths, limit):
-        if self.add_start_token and self.packer.start_value is not None:
-            lengths = [length + len(self.packer.start_value) for length in lengths]
-        if min(lengths) == 0:
-            raise ValueError(
-                "A prompt must have at least one token to continue. Received: an empty "
-                f"text at index {lengths.index(0)}."
-            )
-        longest = max(lengths)
-        if longest >= limit:
-            raise ValueError(
-                "A prompt must leave at least one position for what is generated. "
-                f"Received: a prompt of {longest} tokens at index "
-                f"{lengths.index(longest)}, where {limit} positions are the limit. "
-                "Shorten the prompt, or pass a larger `max_length` to `generate` or "
-                "`sequence_length` to the preprocessor."
-            )
-
-
-def _checked_texts(x):
-    """Returns one text or several as an eager string tensor."""
-    texts = tf.convert_to_tensor(x)
-    is_text = texts.dtype == tf.string and texts.shape.rank in (0, 1)
-    if not tf.executing_eagerly() or not is_text:
-        raise ValueError(
-            "Prompts must be a string or a list of strings, and not in a graph such as "
-            f"that of `Dataset.map`, where their lengths are unknown. Received: x={x}"
-        )
-    return texts

@@ -4,21 +4,10 @@ import keras
 from keras_hub.models import Backbone
 
 from deq_keras.core.checks import check_rate, check_sizes
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleStem
-from deq_keras.models.kerashub import PackagedBackbone, equilibrium_config
+from deq_keras.models.kerashub import PackagedBackbone
 from deq_keras.models.mdeq.mdeq_presets import CLASSIFIERS, SEGMENTERS
-
-# Arguments of the backbone that its `MultiscaleCell` holds under the same name.
-_CELL_ARGUMENTS = (
-    "expansion",
-    "groups",
-    "kernel_size",
-    "num_blocks",
-    "weight_normalization",
-    "block_affine",
-    "fuse_affine",
-    "post_affine",
-)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -36,24 +25,18 @@ class MDEQBackbone(PackagedBackbone, Backbone):
     Args:
         filters: Tuple of positive integers, multiples of `groups`. Number of channels
             of each scale, from the finest on.
-        expansion: Positive float. Number of hidden channels of a block, relative to
-            the channels of its scale. Defaults to `5`.
-        groups: Positive even integer. Number of groups of the group norms. Defaults to
-            `8`, as in the published configurations.
+        expansion: See `MultiscaleCell`. Defaults to `5`.
+        groups: See `MultiscaleCell`. Defaults to `8`, as in the published
+            configurations.
         num_downsamplings: Non-negative integer. Number of times the stem halves the
             resolution. Defaults to `2`.
-        kernel_size: Positive odd integer, or a list; see `MultiscaleCell`. Defaults to
-            `3`.
-        num_blocks: Positive integer, or a list; see `MultiscaleCell`. Defaults to `1`.
-        dropout: Float in `[0, 1)`. Rate at which the blocks drop channels. Defaults to
-            `0.0`.
-        weight_normalization: Boolean. Whether the convolutions of the blocks and the
-            last of the fusion are weight normalized. Defaults to `True`.
-        block_affine: Boolean. Whether the norms of the blocks have scale and offset.
-            Defaults to `True`.
-        fuse_affine: Boolean. The same for the norms of the paths between scales.
-            Defaults to `True`.
-        post_affine: Boolean. The same for the last norms. Defaults to `True`.
+        kernel_size: See `MultiscaleCell`. Defaults to `3`.
+        num_blocks: See `MultiscaleCell`. Defaults to `1`.
+        dropout: See `dropout_rate` of `MultiscaleCell`. Defaults to `0.0`.
+        weight_normalization: See `MultiscaleCell`. Defaults to `True`.
+        block_affine: See `MultiscaleCell`. Defaults to `True`.
+        fuse_affine: See `MultiscaleCell`. Defaults to `True`.
+        post_affine: See `MultiscaleCell`. Defaults to `True`.
         batch_norm_momentum: Float in `[0, 1)`. Weight of the old moving statistics of
             the stem in a step. Defaults to `0.9`.
         solver: See `DEQ`. Defaults to `"anderson"`.
@@ -165,24 +148,22 @@ class MDEQBackbone(PackagedBackbone, Backbone):
         self.stem = stem
         self.deq = deq
         self.filters = cell.filters
-        for argument in _CELL_ARGUMENTS:
-            setattr(self, argument, getattr(cell, argument))
+        self.expansion = cell.expansion
+        self.groups = cell.groups
+        self.kernel_size = cell.kernel_size
+        self.num_blocks = cell.num_blocks
+        self.weight_normalization = cell.weight_normalization
+        self.block_affine = cell.block_affine
+        self.fuse_affine = cell.fuse_affine
+        self.post_affine = cell.post_affine
         self.num_downsamplings = stem.num_downsamplings
         self.dropout = dropout
         self.batch_norm_momentum = stem.momentum
         self.image_shape = image_shape
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": list(self.filters),
-            **{argument: getattr(self, argument) for argument in _CELL_ARGUMENTS},
-            "num_downsamplings": self.num_downsamplings,
-            "dropout": self.dropout,
-            "batch_norm_momentum": self.batch_norm_momentum,
-            **equilibrium_config(self.deq),
-            "image_shape": list(self.image_shape),
-        }
+        arguments = arguments_of(self, MDEQBackbone, self.deq)
+        return {**arguments, **super().get_config()}
 
     def call(self, inputs, training=None, mask=None):
         self.check_images(inputs)

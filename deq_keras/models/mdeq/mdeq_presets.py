@@ -14,6 +14,16 @@ _CIFAR_LARGE = {
 _SMALL = {"filters": (32, 64, 128, 256)}
 _LARGE = {"filters": (80, 160, 320, 640)}
 _XL = {"filters": (88, 176, 352, 704), "expansion": 6}
+_CIFAR_HEAD = {
+    "num_classes": 10,
+    "head_filters": (14, 28, 56, 112),
+    "final_filters": 1680,
+}
+_IMAGENET_HEAD = {
+    "num_classes": 1000,
+    "head_filters": (32, 64, 128, 256),
+    "final_filters": 2048,
+}
 _CITYSCAPES = {"num_classes": 19}
 
 CLASSIFIERS = {
@@ -31,55 +41,39 @@ CLASSIFIERS = {
     "mdeq_large_cifar10": architecture(
         "Four scales, 11.1 million parameters, for CIFAR-10.",
         {**_CIFAR_LARGE, "dropout": 0.3},
-        {"num_classes": 10, "head_filters": (14, 28, 56, 112), "final_filters": 1680},
+        _CIFAR_HEAD,
     ),
     "mdeq_large_regularized_cifar10": architecture(
         "The large model for CIFAR-10 as trained with Jacobian regularization.",
         {**_CIFAR_LARGE, "dropout": 0.22},
-        {"num_classes": 10, "head_filters": (14, 28, 56, 112), "final_filters": 1680},
+        _CIFAR_HEAD,
     ),
     "mdeq_small_imagenet": architecture(
         "Four scales, 16.8 million parameters, for ImageNet.",
         _SMALL,
-        {"num_classes": 1000, "head_filters": (24, 48, 96, 192), "final_filters": 2048},
+        {**_IMAGENET_HEAD, "head_filters": (24, 48, 96, 192)},
     ),
     "mdeq_small_regularized_imagenet": architecture(
         "18.6 million parameters, for ImageNet, as trained with Jacobian "
         "regularization.",
         {**_SMALL, "post_affine": False, "dropout": 0.02},
-        {
-            "num_classes": 1000,
-            "head_filters": (28, 56, 112, 224),
-            "final_filters": 2048,
-        },
+        {**_IMAGENET_HEAD, "head_filters": (28, 56, 112, 224)},
     ),
     "mdeq_large_imagenet": architecture(
         "Four scales, 67.1 million parameters, for ImageNet.",
         _LARGE,
-        {
-            "num_classes": 1000,
-            "head_filters": (32, 64, 128, 256),
-            "final_filters": 2048,
-        },
+        _IMAGENET_HEAD,
     ),
     "mdeq_large_regularized_imagenet": architecture(
         "67.1 million parameters, for ImageNet, as trained with Jacobian "
         "regularization.",
         {**_LARGE, "post_affine": False},
-        {
-            "num_classes": 1000,
-            "head_filters": (32, 64, 128, 256),
-            "final_filters": 2048,
-        },
+        _IMAGENET_HEAD,
     ),
     "mdeq_xl_imagenet": architecture(
         "Four scales, 90.5 million parameters, for ImageNet.",
         _XL,
-        {
-            "num_classes": 1000,
-            "head_filters": (32, 64, 128, 256),
-            "final_filters": 2048,
-        },
+        _IMAGENET_HEAD,
     ),
 }
 SEGMENTERS = {

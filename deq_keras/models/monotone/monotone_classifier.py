@@ -6,7 +6,7 @@ import keras
 
 from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core.checks import check_count, check_counts
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers import DEQ
 from deq_keras.models.kerashub import FOLDER, head_dtype_config, trained
@@ -111,15 +111,8 @@ class MonotoneClassifier(keras.Model):
 
     def get_config(self):
         return {
-            "cell": keras.saving.serialize_keras_object(self.deq.cell),
-            "input_size": self.input_size,
-            "num_classes": self.num_classes,
-            "solver": solvers.serialize(self.deq.solver),
-            "gradient": gradients.serialize(self.deq.gradient),
-            "regularizer": regularizers.serialize(self.deq.regularizer),
-            "initial_state": initial_states.serialize(self.deq.initial_state),
-            "preprocessing": keras.saving.serialize_keras_object(self.preprocessing),
-            "dtype": keras.saving.serialize_keras_object(self.deq.dtype_policy),
+            **arguments_of(self, MonotoneClassifier, self.deq),
+            "dtype": keras.dtype_policies.serialize(self.deq.dtype_policy),
             "head_dtype": head_dtype_config(self.classifier, self.head_dtype),
             "name": self.name,
             "trainable": self.trainable,

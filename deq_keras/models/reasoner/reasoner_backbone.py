@@ -3,13 +3,15 @@
 import copy
 
 import keras
+import tensorflow as tf
 from keras import ops
 from keras_hub.models import Backbone
 
 from deq_keras import gradients, solvers
 from deq_keras.core.checks import check_sizes
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers import DEQ
-from deq_keras.models.kerashub import PackagedBackbone, equilibrium_config
+from deq_keras.models.kerashub import PackagedBackbone
 from deq_keras.models.reasoner.reasoner_presets import PRESETS
 
 # The plain steps of training: neither history nor damping. Every position converges.
@@ -127,10 +129,22 @@ class ReasonerBackbone(PackagedBackbone, Backbone):
 
     def call(self, inputs, training=None, mask=None):
         problems, padding_mask = _split(inputs)
-        self._check_problems(problems)
+        dtype = keras.backend.standardize_dtype(problems.dtype)
+        if "int" in self.problem_dtype and "int" not in dtype:
+            raise ValueError(
+                f"'{self.name}' expects problems of integers, the ids of tokens. "
+                f"Received: inputs of dtype {dtype}."
+            )
         if padding_mask is None:
             return super().call(problems, training=training, mask=mask)
-        self._check_mask(padding_mask, problems)
+        num_positions = len(self.output.shape) - 2
+        expected = tf.TensorShape(problems.shape[: num_positions + 1])
+        if not expected.is_compatible_with(padding_mask.shape):
+            raise ValueError(
+                "`padding_mask` must have an entry for each position, true where it is "
+                f"no padding: (batch, *positions) = {expected}. Received: a mask of "
+                f"shape {tuple(padding_mask.shape)}."
+            )
         return self.deq(self.encode(problems), mask=padding_mask, training=training)
 
     def encode(self, inputs):
@@ -142,14 +156,8 @@ class ReasonerBackbone(PackagedBackbone, Backbone):
         return inputs if self.encoder is None else self.encoder(inputs)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "cell": keras.saving.serialize_keras_object(self.deq.cell),
-            "input_size": list(self.input_size),
-            "encoder": keras.saving.serialize_keras_object(self.encoder),
-            "problem_dtype": self.problem_dtype,
-            **equilibrium_config(self.deq),
-        }
+        arguments = arguments_of(self, ReasonerBackbone, self.deq)
+        return {**arguments, **super().get_config()}
 
     @classmethod
     def from_config(cls, config):
@@ -163,28 +171,6 @@ class ReasonerBackbone(PackagedBackbone, Backbone):
                 layer["config"]["dtype"] = keras.dtype_policies.serialize(dtype)
             config[name] = keras.saving.deserialize_keras_object(layer)
         return cls(**config)
-
-    def _check_problems(self, problems):
-        dtype = keras.backend.standardize_dtype(problems.dtype)
-        if "int" in self.problem_dtype and "int" not in dtype:
-            raise ValueError(
-                f"'{self.name}' expects problems of integers, the ids of tokens. "
-                f"Received: inputs of dtype {dtype}."
-            )
-
-    def _check_mask(self, mask, problems):
-        num_positions = len(self.output.shape) - 2
-        expected = tuple(problems.shape[: num_positions + 1])
-        is_like_it = len(mask.shape) == len(expected) and all(
-            None in pair or pair[0] == pair[1]
-            for pair in zip(mask.shape, expected, strict=True)
-        )
-        if not is_like_it:
-            raise ValueError(
-                "`padding_mask` must have an entry for each position, true where it is "
-                f"no padding: (batch, *positions) = {expected}. Received: a mask of "
-                f"shape {tuple(mask.shape)}."
-            )
 
 
 def _split(inputs):

@@ -1,30 +1,29 @@
 """Solves of the layer that are repeated from several states."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from deq_keras import initial_states, layers, multistart, solvers
-from tests.layers.cells import FunctionCell, HidingCell, TanhCell, TwoScaleCell
-from tests.regimes import ALL_BUT_EAGER_ARE_SLOW, slow
+from tests.layers.cells import FunctionCell, TanhCell, TwoScaleCell
+from tests.regimes import ALL_BUT_EAGER_ARE_SLOW
 
 INPUTS = np.random.RandomState(0).normal(size=(4, 3)).astype("float32")
 
 
 def _two_wells(solver="fixed_point_iteration", **arguments):
-    """f(z, u) = tanh(3 z) has two equilibria that attract, whatever the input is."""
+    """f(z, u) = tanh(3 z) has two equilibria that attract, for every input."""
     cell = FunctionCell(lambda z, u: tf.tanh(3.0 * z + 0.0 * u), tf.ones_like)
     return layers.DEQ(cell, solver, regularizer=None, **arguments)
 
 
 @ALL_BUT_EAGER_ARE_SLOW
-def test_the_first_restart_is_the_solve_without(regime):
+def test_first_restart_is_the_solve_without(regime):
     deq = layers.DEQ(TanhCell(5), "fixed_point_iteration")
     plain = deq.solve(INPUTS)
 
     def solve(inputs):
-        first = lambda solutions: tf.zeros([4], tf.int32)  # noqa: E731
-        return multistart.solve(deq, inputs, 3, select=first)
+        select = lambda solutions: tf.zeros([4], tf.int32)  # noqa: E731
+        return multistart.solve(deq, inputs, 3, select=select)
 
     found = regime(solve)(INPUTS)
     for name in ("value", "residual", "status", "num_evaluations", "trace"):
@@ -37,7 +36,7 @@ def test_the_first_restart_is_the_solve_without(regime):
     np.testing.assert_array_equal(multistart.solve(deq, INPUTS, 1).value, plain.value)
 
 
-def test_other_starts_find_other_equilibria():
+def test_other_initial_states_find_other_equilibria():
     deq = _two_wells()
     inputs = np.ones((2, 8), "float32")
     found = multistart.solve(deq, inputs, 32, answer=lambda z: z[:, 0] > 0.0)
@@ -86,7 +85,7 @@ def test_draws_follow_from_a_seed_and_not_from_the_batch():
     np.testing.assert_array_equal(warm[1:], drawn[1:])
 
 
-def test_a_random_start_says_how_restarts_are_drawn():
+def test_random_initial_state_of_the_layer_draws_restarts():
     def largest(start):
         def find(solutions):
             return tf.argmax(tf.reduce_sum(solutions.point**2, axis=2))
@@ -108,19 +107,16 @@ def test_a_random_start_says_how_restarts_are_drawn():
     assert 4.0 < largest(half) < 6.0
 
 
-@pytest.mark.parametrize("compact", [True, slow(False)])
-def test_nests_padding_and_faults(compact):
-    solver = solvers.FixedPointIteration(compact=compact)
+def test_nests_and_samples_that_fail():
+    solver = solvers.FixedPointIteration(compact=True)
     deq = layers.DEQ(TwoScaleCell(3), solver)
     inputs = {"x": INPUTS.copy(), "y": INPUTS}
     expected = deq.solve(inputs).value
     inputs["x"][1, 0] = np.nan
     found = multistart.solve(deq, inputs, 3)
-    others = [0, 2, 3]
     for one, two in zip(tf.nest.flatten(found.value), tf.nest.flatten(expected)):
-        np.testing.assert_allclose(
-            tf.gather(one, others), tf.gather(two, others), atol=1e-2
-        )
+        others = np.delete(one, 1, axis=0), np.delete(two, 1, axis=0)
+        np.testing.assert_allclose(*others, atol=1e-2)
     assert found.status.numpy()[1] == solvers.DIVERGED
     np.testing.assert_array_equal(found.agreement, [1, 0, 1, 1])
 
@@ -136,15 +132,11 @@ def test_padding_stays_zero():
     np.testing.assert_allclose(found.value, deq(inputs, mask=mask), atol=1e-2)
 
 
-@pytest.mark.parametrize("batch_size", [0, 1])
-def test_small_batches_and_half_precision(batch_size):
-    deq = layers.DEQ(TanhCell(3, dtype="mixed_bfloat16"), dtype="mixed_bfloat16")
-    found = multistart.solve(
-        deq, INPUTS[:batch_size], 5, request=solvers.SolveRequest(tol=1e-2)
-    )
+def test_empty_batch_in_half_precision():
+    deq = layers.DEQ(TanhCell(3, dtype="mixed_bfloat16"))
+    found = multistart.solve(deq, INPUTS[:0], 5)
     assert found.value.dtype == tf.bfloat16
-    assert found.value.shape == (batch_size, 3)
-    assert (found.status.numpy() == solvers.CONVERGED).all()
+    assert found.value.shape == (0, 3)
 
 
 def test_halting_and_budgets():
@@ -166,26 +158,3 @@ def test_halting_and_budgets():
     found = solve(tf.constant(4))
     assert found.batch_evaluations == 4
     np.testing.assert_array_equal(found.total_evaluations, 12)
-
-
-@pytest.mark.parametrize("number", [0, -1, 2.0, True, "8"])
-def test_what_is_no_number_of_restarts_is_refused(number):
-    deq = layers.DEQ(TanhCell(3))
-    with pytest.raises(ValueError, match="`restarts` must be a positive integer"):
-        multistart.solve(deq, INPUTS, number)
-
-
-def test_an_unknown_selection_is_refused():
-    deq = layers.DEQ(TanhCell(3))
-    with pytest.raises(ValueError, match="Did you mean 'residual'"):
-        multistart.solve(deq, INPUTS, 2, select="residuals")
-
-
-def test_an_injection_whose_rows_are_not_known_is_refused():
-    deq = layers.DEQ(HidingCell(4))
-    deq(tf.ones((2, 3, 4)))
-    solve = tf.function(lambda x: multistart.solve(deq, x, 2), autograph=False)
-    with pytest.raises(
-        ValueError, match="requires knowing which tensors of the injection"
-    ):
-        solve.get_concrete_function(tf.TensorSpec((None, None, 4)))

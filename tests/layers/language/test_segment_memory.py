@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import models, regularizers, solvers
+from deq_keras import models, solvers
 from deq_keras.layers import DEQ, SegmentMemory, TransformerCell
 from tests import harness
 from tests.layers.language.test_transformer_cell import Golden
@@ -71,7 +71,7 @@ def test_length_of_the_memory(length, expected):
 
 
 def test_other_calls_stand_alone():
-    """Whatever was remembered, in training or while segments were read."""
+    """They ignore the memory of training and of segments."""
     layer = _memory()
     call = tf.function(layer)
     expected = call(_inputs())
@@ -81,24 +81,8 @@ def test_other_calls_stand_alone():
         layer(_inputs(seed=2))
     before = layer.memory["states"]
     np.testing.assert_array_equal(call(_inputs()), expected)
-    np.testing.assert_array_equal(call(_inputs()), expected)
     np.testing.assert_allclose(call(_inputs()[:1]), expected[:1], rtol=1e-12)
     np.testing.assert_array_equal(layer.memory["states"], before)
-
-
-@pytest.mark.slow
-def test_an_exported_layer_keeps_nothing(tmp_path):
-    model = harness.functional_model(
-        _memory(dtype="float32"), _inputs().astype("float32")
-    )
-    inputs = tf.constant(_inputs().astype("float32"))
-    model(inputs, training=True)
-    model.export(tmp_path / "model", verbose=False)
-    exported = tf.saved_model.load(tmp_path / "model")
-    for rows in (2, 2, 1):
-        np.testing.assert_allclose(
-            exported.serve(inputs[:rows]), model(inputs)[:rows], atol=1e-5
-        )
 
 
 def test_another_batch_size_needs_a_reset():
@@ -169,28 +153,6 @@ def test_config_and_files(tmp_path):
     with restored.layers[-1].reading_segments():
         for value in expected:
             harness.assert_close(restored(inputs), value, 1e-5)
-
-
-@pytest.mark.slow
-def test_mixed_precision():
-    layer = _memory(max_iter=3, dtype="mixed_bfloat16")
-    layer.deq.regularizer = regularizers.JacobianRegularizer()
-    inputs = _inputs().astype("float32")
-    model = harness.functional_model(layer, inputs)
-    model.compile("adam", "mse")
-    model.fit(inputs, np.zeros((2, 6, 8)), batch_size=2, epochs=2, verbose=0)
-    assert layer.memory_length == 4
-
-
-@pytest.mark.parametrize("length", [-1, 2.0, None])
-def test_bad_lengths_are_refused(length):
-    with pytest.raises(ValueError, match="`length` must be an integer >= 0"):
-        _memory(length)
-
-
-def test_other_layers_are_refused():
-    with pytest.raises(ValueError, match="`deq` must be a DEQ layer of a Transformer"):
-        SegmentMemory(keras.layers.Dense(3), 4)
 
 
 # Logical devices must exist before TensorFlow starts, hence a process of its own.

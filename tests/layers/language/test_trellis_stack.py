@@ -1,9 +1,7 @@
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from deq_keras.layers import TrellisCell, TrellisStack
-from tests import harness
 
 
 def _stack(dtype=None, **kwargs):
@@ -69,7 +67,7 @@ def _built(stack):
     return stack
 
 
-def test_features_of_levels_are_outputs_too():
+def test_features_of_levels_are_outputs():
     stack = _stack(num_layers=7, auxiliary_frequency=3)
     outputs = stack(_inputs())
     assert len(outputs) == len(stack.compute_output_shape((6, 7, 5))) == 3
@@ -88,33 +86,3 @@ def test_recomputed_levels_have_the_same_gradients():
         gradients.append(tape.gradient(loss, stack.trainable_variables))
     for one, two in zip(*gradients, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.slow
-def test_is_a_keras_layer(tmp_path):
-    harness.check_layer(_stack, _inputs(), tmp_path)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"num_layers": 0}, "`num_layers` must be a positive integer"),
-        ({"dilations": ()}, "`dilations` must be a tuple of positive integers"),
-        ({"auxiliary_frequency": 0}, "`auxiliary_frequency` must be a positive"),
-        ({"recompute": 1}, "`recompute` must be True or False"),
-        ({"length": -1}, "`length` must be an integer >= 0"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        _stack(**arguments)
-
-
-def test_a_dilation_beyond_the_sequence_is_refused():
-    with pytest.raises(ValueError, match="dilation_rate=7"):
-        _stack(dilations=(1, 7))(_inputs())
-
-
-def test_another_cell_is_refused():
-    with pytest.raises(ValueError, match="must be a TrellisCell"):
-        TrellisStack(None, 3)

@@ -5,40 +5,99 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import solvers
+from deq_keras.converters.locuslab import load_monotone_network
 from deq_keras.core.linearization import linearize
-from deq_keras.layers import DEQ
+from deq_keras.layers import DEQ, MonotoneMultiscaleCell
 from deq_keras.testing.problems import relative_error
-from tests.layers.monotone.golden_cells import (
-    GoldenNetwork,
-    multiscale,
-    multiscale_state,
-)
+from tests.golden.arrays import fill, load
 from tests.regimes import slow
 
-NETWORKS = ("fc", "conv")
+STRONG_MONOTONICITY = {"fc": 0.5, "conv": 1.0}
 SPLITTINGS = {
     "peaceman_rachford": solvers.PeacemanRachford(max_iter=300, tol=1e-10),
     "forward_backward": solvers.ForwardBackward(0.1, max_iter=2000, tol=1e-10),
 }
 
 
+def _channels_last(array):
+    return array.transpose(0, 2, 3, 1) if array.ndim == 4 else array
+
+
+def _as_keras(kernel):
+    return kernel.transpose(2, 3, 1, 0) if kernel.ndim == 4 else kernel
+
+
+def _golden(name):
+    """Returns a cell with the weights of a golden network, and its arrays."""
+    arrays = {
+        key.removeprefix(f"{name}/"): array
+        for key, array in load("monotone").items()
+        if key.startswith(f"{name}/")
+    }
+    weights = {
+        key.removeprefix("param/"): array
+        for key, array in arrays.items()
+        if key.startswith("param/")
+    }
+    m = STRONG_MONOTONICITY[name]
+    model = load_monotone_network(weights, m, dtype="float64")
+    return model.deq.cell, arrays
+
+
+def _state(arrays, name):
+    return tf.constant(_channels_last(arrays[name]))
+
+
 def _transposed_product(cell, operator, state):
     return linearize(lambda z: cell.linear(z, operator), state).vjp(state)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", STRONG_MONOTONICITY)
 def test_operator(name):
-    golden = GoldenNetwork(name)
-    operator = golden.cell.inject(golden.inputs)["operator"]
-    probe = golden.state("probe0")
-    product = golden.cell.linear(probe, operator)
-    np.testing.assert_allclose(product, golden.state("W_probe0"), atol=1e-12)
-    transposed = _transposed_product(golden.cell, operator, probe)
-    np.testing.assert_allclose(transposed, golden.state("WT_probe0"), atol=1e-12)
+    cell, arrays = _golden(name)
+    operator = cell.inject(_state(arrays, "x"))["operator"]
+    probe = _state(arrays, "probe0")
+    product = cell.linear(probe, operator)
+    np.testing.assert_allclose(product, _state(arrays, "W_probe0"), atol=1e-12)
+    transposed = _transposed_product(cell, operator, probe)
+    np.testing.assert_allclose(transposed, _state(arrays, "WT_probe0"), atol=1e-12)
+
+
+def _multiscale_cell():
+    """The three tiers of the reference sheet, whose weights are `fill`ed."""
+    filters, index = (2, 3, 4), iter(range(20))
+
+    def filled(*shape):
+        return _as_keras(fill(shape, next(index), 0.5))
+
+    def scale():
+        return 1 + 0.05 * next(index)
+
+    cell = MonotoneMultiscaleCell(filters, dtype="float64")
+    cell.build((None, 8, 8, 2))
+    kernel, bias = filled(2, 2, 3, 3), filled(2)
+    cell.projection.set_weights([kernel, bias])
+    tiers, coarser = cell.tiers, list(zip(cell.tiers, filters, filters[1:]))
+    for name in ("symmetric", "skew"):
+        for tier, c in zip(tiers, filters):
+            getattr(tier, name).direction.assign(filled(c, c, 3, 3))
+    for tier, c, d in coarser:
+        tier.down.direction.assign(filled(d, c, 3, 3))
+    for tier in tiers:
+        tier.symmetric.scale.assign(np.sqrt(scale()))
+    for tier, *_ in coarser:
+        tier.down.scale.assign(np.sqrt(scale()))
+    for tier in tiers:
+        tier.skew.scale.assign(scale())
+    return cell
 
 
 def test_operator_of_tiers():
-    cell, state = multiscale(), multiscale_state()
+    cell = _multiscale_cell()
+    state = [  # With the padding, (10, 6, 4) positions a side.
+        tf.constant(_channels_last(fill((2, channels, side, side), 70 + i, 1.0)))
+        for i, (channels, side) in enumerate(((2, 10), (3, 6), (4, 4)))
+    ]
     operator = cell.inject(tf.zeros((2, 8, 8, 2), tf.float64))["operator"]
     product = cell.linear(state, operator)
     squares = [np.sum(np.square(leaf)) for leaf in product]
@@ -50,33 +109,40 @@ def test_operator_of_tiers():
     np.testing.assert_allclose(squares, [1323.5333215, 430.4180397, 91.5138046], 1e-9)
 
 
-def _check(name, solver, run):
-    golden = GoldenNetwork(name)
-    layer = DEQ(golden.cell, solver=SPLITTINGS[solver], dtype="float64")
-    solution = layer.solve(golden.inputs)
+@pytest.mark.parametrize(
+    "name, solver, regime",
+    [
+        ("fc", "peaceman_rachford", "graph"),
+        slow("fc", "forward_backward", "eager"),
+        slow("conv", "peaceman_rachford", "graph"),
+        slow("conv", "forward_backward", "xla"),
+    ],
+    indirect=["regime"],
+)
+def test_equilibria(name, solver, regime):
+    """The test of the converter compares gradients of the projection."""
+    cell, arrays = _golden(name)
+    layer = DEQ(cell, solver=SPLITTINGS[solver], dtype="float64")
+    solution = regime(layer.solve)(_state(arrays, "x"))
     np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
-    np.testing.assert_allclose(solution.value, golden.state("z0"), atol=1e-7)
-
-    def gradients():
-        with tf.GradientTape() as tape:
-            loss = golden.loss(layer(golden.inputs, training=True))
-        sources = [variable.value for variable in golden.variables.values()]
-        return tape.gradient(loss, sources)
-
-    for actual, expected in zip(run(gradients)(), golden.gradients(), strict=True):
-        assert relative_error(actual, expected) < 1e-5
+    np.testing.assert_allclose(solution.value, _state(arrays, "z0"), atol=1e-7)
 
 
-@pytest.mark.slow  # Of the dense network, the test of its converter is a fast one.
-@pytest.mark.parametrize("solver", SPLITTINGS)
-@pytest.mark.parametrize("name", NETWORKS)
-def test_equilibria_and_gradients(name, solver, regime):
-    _check(name, solver, regime)
+def test_gradients_of_the_operator():
+    cell, arrays = _golden("fc")
+    layer = DEQ(cell, solver=SPLITTINGS["peaceman_rachford"], dtype="float64")
+    inputs, head = _state(arrays, "x"), arrays["param/Wout.weight"]
+    with tf.GradientTape() as tape:
+        logits = layer(inputs, training=True) @ head.T + arrays["param/Wout.bias"]
+        loss = tf.reduce_sum(logits * arrays["cotangent"])
+    slopes = tape.gradient(loss, [cell.symmetric.value, cell.skew.value])
+    for letter, slope in zip("AB", slopes, strict=True):
+        expected = arrays[f"grad/mon.linear_module.{letter}.weight"]
+        assert relative_error(slope, expected) < 1e-5
 
 
-@pytest.mark.parametrize("solver", ["anderson", slow("broyden")])
-def test_other_solvers_find_the_same_point(solver):
-    golden = GoldenNetwork("fc")
-    solver = {"class_name": solver, "max_iter": 60, "tol": 1e-10}
-    solution = DEQ(golden.cell, solver=solver, dtype="float64").solve(golden.inputs)
-    np.testing.assert_allclose(solution.value, golden.state("z0"), atol=1e-7)
+def test_anderson_finds_the_same_point():
+    cell, arrays = _golden("fc")
+    solver = solvers.Anderson(max_iter=60, tol=1e-10)
+    solution = DEQ(cell, solver=solver, dtype="float64").solve(_state(arrays, "x"))
+    np.testing.assert_allclose(solution.value, _state(arrays, "z0"), atol=1e-7)

@@ -8,7 +8,6 @@ from deq_keras.layers import (
     WeightNormalizedConv2D,
     WeightNormalizedDense,
 )
-from tests import harness
 
 CASES = {
     "dense": (
@@ -68,15 +67,9 @@ def _bias(layer):
     return layer.bias.numpy() if layer.use_bias else None
 
 
-def test_starts_as_the_plain_layer(case):
-    layer = _build(case)
-    plain = _plain(case, layer.direction.numpy(), _bias(layer))
-    inputs = _inputs(case[3])
-    np.testing.assert_allclose(layer(inputs), plain(inputs), atol=1e-14)
-
-
 def test_formula(case):
     layer = _build(case)
+    np.testing.assert_allclose(layer.kernel, layer.direction, atol=1e-14)
     v = _inputs(layer.direction.shape, seed=1)
     g = _inputs(layer.gain.shape, seed=2)
     layer.direction.assign(v)
@@ -88,6 +81,7 @@ def test_formula(case):
     inputs = _inputs(case[3])
     plain = _plain(case, kernel, _bias(layer))
     np.testing.assert_allclose(layer(inputs), plain(inputs), atol=1e-13)
+    assert len(layer.trainable_weights) == 2 + layer.use_bias
 
 
 def test_given_kernel_is_used(case):
@@ -142,9 +136,8 @@ def test_zero_direction_is_a_zero_unit_without_gradient():
     np.testing.assert_array_equal(grads[0][:, 1], np.zeros(4))
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_mixed_precision(case, policy):
-    layer = _build(case, dtype=policy)
+def test_mixed_precision(case):
+    layer = _build(case, dtype="mixed_bfloat16")
     inputs = _inputs(case[3], "float32")
     outputs = layer(inputs)
     assert outputs.dtype == layer.compute_dtype
@@ -164,13 +157,6 @@ def test_norm_is_not_taken_in_half_precision():
     )
 
 
-def test_weights_and_parameter_count(case):
-    layer = _build(case)
-    num_plain = layer.direction.numpy().size + (layer.use_bias * layer.gain.shape[0])
-    assert layer.count_params() == num_plain + layer.gain.shape[0]
-    assert len(layer.trainable_weights) == 2 + layer.use_bias
-
-
 def test_gain_of_a_layer_built_in_a_graph(case):
     layer = case[0](**case[2])
     tf.function(layer)(tf.zeros(case[3]))
@@ -179,29 +165,14 @@ def test_gain_of_a_layer_built_in_a_graph(case):
     np.testing.assert_allclose(layer.gain, norm, rtol=1e-6)
 
 
-def test_trains_and_is_saved(case, tmp_path):
-    cls, _, arguments, shape = case
-    inputs = _inputs((6, *shape[1:]), "float32")
-
-    def make():
-        keras.utils.set_random_seed(0)
-        return cls(**{**arguments, "activation": "tanh"})
-
-    harness.check_fit(make, inputs)
-    harness.check_save(make, inputs, tmp_path)
-
-
-def test_errors():
+def test_unsupported_uses_raise():
     layer = WeightNormalizedDense(3)
     with pytest.raises(ValueError, match="before it is built"):
         layer.normalized_kernel()
     layer.build((None, 4))
-    with pytest.raises(ValueError, match=r"shape \(4, 3\).*Received.*\(3, 4\)"):
-        layer(np.ones((2, 4), "float32"), kernel=np.ones((3, 4), "float32"))
-    with pytest.raises(NotImplementedError, match="does not support LoRA"):
+    with pytest.raises(NotImplementedError):
         layer.enable_lora(2)
-    with pytest.raises(NotImplementedError, match="cannot be quantized.*mode='int8'"):
+    with pytest.raises(NotImplementedError):
         layer.quantize("int8")
-    quantized = WeightNormalizedDense(3, dtype="int8_from_float32")
-    with pytest.raises(NotImplementedError, match="cannot be quantized.*dtype='int8"):
-        quantized.build((None, 4))
+    with pytest.raises(NotImplementedError):
+        WeightNormalizedDense(3, dtype="int8_from_float32").build((None, 4))

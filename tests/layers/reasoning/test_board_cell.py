@@ -1,6 +1,4 @@
-import keras
 import numpy as np
-import pytest
 
 from deq_keras.layers import DEQ, BoardCell
 from deq_keras.solvers import FixedPointIteration
@@ -51,10 +49,3 @@ def test_rows_and_columns_have_no_order_within_boxes():
         DEQ(cell, FEW).solve(board).value.numpy() for board in (inputs, moved)
     )
     np.testing.assert_allclose(other, one[:, rows][:, :, columns], atol=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(2, 5, 3), (2, 5, 6, 3), (2, None, 6, 3)])
-def test_inputs_that_are_no_such_boards_are_refused(shape):
-    inputs = keras.KerasTensor(shape, "float32")
-    with pytest.raises(ValueError, match=r"static boards that boxes of \(2, 3\) div"):
-        BoardCell(4, BOXES).inject(inputs)

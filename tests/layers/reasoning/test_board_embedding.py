@@ -24,11 +24,3 @@ def test_starts_with_a_variance_of_one(box_shape):
     layer = BoardEmbedding(100, 200, board_shape=(20, 20), box_shape=box_shape)
     embedded = layer(np.random.default_rng(0).integers(0, 100, (2, 20, 20)))
     assert np.var(embedded) == pytest.approx(1.0, rel=0.1)
-
-
-def test_other_boards_are_refused():
-    layer = BoardEmbedding(5, 8, board_shape=(4, 6))
-    with pytest.raises(ValueError, match=r"of shape \(batch, 4, 6\).*\(2, 6, 4\)"):
-        layer(BOARDS.reshape(2, 6, 4))
-    with pytest.raises(ValueError, match="boards of integers.*float32"):
-        layer(BOARDS.astype("float32"))

@@ -22,9 +22,9 @@ def _formula(cell, state, injected, kernel1, kernel2, mask):
     return normalize(cell.norm3, relu(state + hidden))
 
 
-@pytest.mark.parametrize("kernel_size", [3, 5])
-@pytest.mark.parametrize("channels", [3, 8])
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "kernel_size, channels, training", [(3, 3, True), (5, 8, False), (5, 3, True)]
+)
 def test_formula(kernel_size, channels, training):
     cell = _cell(kernel_size=kernel_size, dropout_rate=0.5)
     inputs = _inputs((4, 6, 5, channels))
@@ -54,7 +54,7 @@ def test_without_weight_normalization():
     np.testing.assert_allclose(cell(state, injection), expected, atol=1e-10)
 
 
-def test_number_of_parameters_is_that_of_the_reference():
+def test_number_of_parameters_of_the_reference():
     # A 24-channel branch of the published TINY model: two 3x3 convolutions with
     # expansion 5, one gain a filter, three affine norms.
     cell = ResidualBlockCell(24, expansion=5, groups=8)
@@ -75,26 +75,15 @@ def test_initial_distribution():
 
 
 @pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.parametrize("initializer", [None, "he_normal"])
-def test_kernels_are_drawn_independently(seed, initializer):
-    cells = [
-        ResidualBlockCell(8, expansion=1, seed=seed, kernel_initializer=initializer)
-        for _ in range(2)
-    ]
+def test_kernels_are_drawn_independently(seed):
     kernels = []
-    for cell in cells:
+    for _ in range(2):
+        cell = ResidualBlockCell(8, expansion=1, seed=seed)
         cell.build((None, 4, 4, 8))
-        kernels.append([cell.conv1.kernel.numpy(), cell.conv2.kernel.numpy()])
-    for one, other in kernels:
+        one, other = cell.conv1.kernel.numpy(), cell.conv2.kernel.numpy()
         assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.2
-    repeats = np.array_equal(kernels[0], kernels[1])
-    assert repeats == (seed is not None)
-
-
-def test_initial_state():
-    cell = _cell()
-    state = cell.initial_state(cell.inject(_inputs()))
-    np.testing.assert_array_equal(state, np.zeros((2, 6, 5, 8)))
+        kernels.append(one)
+    assert np.array_equal(*kernels) == (seed is not None)
 
 
 def test_mask_is_fixed_in_a_solve_and_new_in_the_next():
@@ -108,33 +97,12 @@ def test_mask_is_fixed_in_a_solve_and_new_in_the_next():
     values = [cell(state, injection) for injection in injections]
     np.testing.assert_array_equal(cell(state, injections[0]), values[0])
     assert np.any(values[0] != values[1])
+    assert "mask" not in cell.inject(inputs)
+    assert "mask" not in _cell(dropout_rate=0.0).inject(inputs, training=True)
 
 
-@pytest.mark.parametrize("rate, training", [(0.5, False), (0.0, True)])
-def test_no_mask_where_nothing_is_dropped(rate, training):
-    cell = _cell(dropout_rate=rate)
-    assert "mask" not in cell.inject(_inputs(), training=training)
-
-
-def test_call_is_pure():
-    """No random number, no variable update, no weight normalization in `call`."""
-    cell = _cell(dropout_rate=0.5)
-    injection = cell.inject(_inputs(), training=True)
-    state = cell.initial_state(injection)
-    function = tf.function(cell).get_concrete_function(state, injection)
-    types = {node.op for node in function.graph.as_graph_def().node}
-    assert not [name for name in types if "Random" in name or "Assign" in name]
-    # Of the weights, the loop reads those of the norms only.
-    captured = {id(tensor) for tensor, _ in function.graph.captures}
-    norms = [w for norm in (cell.norm1, cell.norm2, cell.norm3) for w in norm.weights]
-    assert captured == {id(weight.value.handle) for weight in norms}
-
-
-@pytest.mark.parametrize(
-    "policy, dtype",
-    [("mixed_bfloat16", "bfloat16"), ("mixed_float16", "float16")],
-)
-def test_mixed_precision(policy, dtype):
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision(policy):
     cell, exact = _cell(policy), _cell("float32")
     inputs, state = _inputs().astype("float32"), _inputs((2, 6, 5, 8), seed=2)
     values = []
@@ -145,7 +113,6 @@ def test_mixed_precision(policy, dtype):
         value = one(tf.cast(state, compute_dtype), injection)
         assert value.dtype == compute_dtype
         values.append(tf.cast(value, "float32"))
-    assert cell.compute_dtype == dtype
     assert {weight.dtype for weight in cell.trainable_weights} == {"float32"}
     np.testing.assert_allclose(values[0], values[1], atol=0.1)
 
@@ -153,14 +120,3 @@ def test_mixed_precision(policy, dtype):
 def test_contract():
     inputs = _inputs((2, 4, 4, 3)).astype("float32")
     check_cell(lambda dtype="float32": _cell(dtype), inputs)
-
-
-@pytest.mark.parametrize("shape", [(2, 6, 8), (2, 6, 5, None)])
-def test_bad_inputs(shape):
-    with pytest.raises(ValueError, match=r"\(batch, height, width, channels\)"):
-        _cell().build(shape)
-
-
-def test_a_misspelled_initializer_is_refused():
-    with pytest.raises(ValueError, match="he_nomral"):
-        _cell(kernel_initializer="he_nomral")

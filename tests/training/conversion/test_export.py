@@ -12,7 +12,7 @@ from training.errors import InputError
 class _Job:
     """A job whose model is exported as it is."""
 
-    def servable(self, model):
+    def prepare_export(self, model):
         return model, np.ones((2, 4), "float32")
 
     def largest_budget(self, model):

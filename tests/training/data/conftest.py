@@ -1,8 +1,12 @@
 """Shards of random JPEG images."""
 
+import functools
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_datasets as tfds
 
 
 def encoded_image(height, width, seed):
@@ -40,6 +44,49 @@ def encoded_image_fixture():
 @pytest.fixture(name="write_records", scope="session")
 def write_records_fixture():
     return write_records
+
+
+@pytest.fixture
+def write_tfds(tmp_path, monkeypatch):
+    """Returns a function that writes a dataset as TFDS does, where TFDS finds it."""
+    monkeypatch.setattr(
+        tfds, "builder", functools.partial(tfds.builder, data_dir=tmp_path)
+    )
+
+    def write(dataset, splits, names, **extra):
+        """Writes the lists of examples of each split, one for each shard."""
+        builder = tfds.builder(dataset)
+        folder = Path(builder.data_dir)
+        folder.mkdir(parents=True)
+        infos = []
+        for split, shards in splits.items():
+            template = tfds.core.ShardedFileTemplate(
+                dataset_name=builder.name,
+                data_dir=folder,
+                split=split,
+                filetype_suffix="tfrecord",
+            )
+            for index, examples in enumerate(shards):
+                file = template.sharded_filepath(
+                    shard_index=index, num_shards=len(shards)
+                )
+                write_records(file, examples, names, "", **extra)
+            info = tfds.core.SplitInfo(
+                name=split,
+                shard_lengths=list(map(len, shards)),
+                num_bytes=0,
+                filename_template=template,
+            )
+            infos.append(info)
+        tfds.folder_dataset.write_metadata(
+            data_dir=folder,
+            features=builder.info.features,
+            split_infos=infos,
+            check_data=False,
+        )
+        return folder
+
+    return write
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What all streams of batches have in common."""
+"""Every stream of batches is read ahead without the autotuner."""
 
 import numpy as np
 import pytest
@@ -24,12 +24,12 @@ def check(dataset):
     ],
     ids=["arrays", "segments", "reasoning"],
 )
-def test_nobody_waits_for_the_autotuner(make):
+def test_streams_have_no_autotuner(make):
     check(make())
 
 
 @pytest.mark.parametrize("use", ["x", "validation_data"])
-def test_fit_does_not_wait_for_the_autotuner(small, use):
+def test_streams_of_fit_have_no_autotuner(small, use):
     config = configs.resolve(small)
     job = ClassificationJob(config, lambda: images.load(config.data))
-    check(job.fit_arguments(range(1))[use])
+    check(job.feed(range(1))[use])

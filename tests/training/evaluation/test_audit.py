@@ -1,4 +1,4 @@
-"""Whether there is an equilibrium, judged of closed forms."""
+"""Verdicts of an audit on closed forms."""
 
 import numpy as np
 import pytest
@@ -43,197 +43,188 @@ def contracted():
     return _audit(contraction, [_group(), hard])
 
 
-class TestVerdict:
-    def test_a_contraction_is_an_equilibrium(self, contracted):
-        found = contracted
-        assert found.is_passed and found.kind == "unique"
-        assert found.verdict.startswith("an equilibrium, unique: alignment 1.0000 (at")
-        names = ["alignment", "agreement", "converged", "lost"]
-        assert [one.name for one in found.criteria] == names
-        easy, hard = found.groups
-        assert easy.exact == [1.0] * 4 and easy.overthinking == 0.0
-        assert easy.converged == easy.agreement == 1.0
-        assert [one.start for one in easy.starts] == ["other", "zeros", "normal"]
-        # z_k is (2 - 2^(1 - k)) u, the relative residual 1 / (2^(k + 1) - 2).
-        expected = 1 / (2.0 ** (np.arange(1, 9)) - 1)
-        np.testing.assert_allclose(easy.residuals[:8], expected, rtol=1e-3)
-        assert hard.evaluations == [10] * 4 and hard.correlation is None
-        assert easy.difficulty is None and (easy.floor, hard.floor) == (None, 2)
-
-    def test_two_attractors(self):
-        found = _audit(lambda z, u: tf.tanh(3.0 * z), initial_state=lambda u: u)
-        assert _missed(found) == ["alignment", "agreement"]
-        assert found.kind == "not_unique"
-        assert found.verdict.startswith("an equilibrium, not unique: alignment -")
-        assert "at least 0.99; vectors, from " in found.verdict
-        (group,) = found.groups
-        assert group.converged == 1.0 and group.starts[0].agreement == 0.0
-
-    def test_a_rotation_does_not_converge(self):
-        def rotated(state, injection):
-            return tf.stack([-state[:, 1], state[:, 0]], axis=1)
-
-        found = _audit(rotated, initial_state=lambda u: u)
-        assert "converged" in _missed(found)
-        assert found.kind == "none" and found.verdict == (
-            "no equilibrium: after 40 evaluations of vectors from the model's own "
-            "start, 0.0% of the problems converge and the residuals of 0.0% still "
-            "fall (median residual: 1.4)"
-        )
-
-    def test_a_budget_that_ends_too_soon(self):
-        """At 0.97 a step, 40 evaluations reach a residual of 0.01, 400 reach 0.001."""
-        found = _audit(lambda z, u: 0.97 * z + 0.03 * u)
-        assert found.kind == "slow" and found.groups[0].falling == 1.0
-        assert found.verdict.startswith("slow convergence: after 40 evaluations")
-        assert found.verdict.endswith("(median residual: 0.013); use larger budgets")
-        model = WeightTiedModel(lambda z, u: 0.97 * z + 0.03 * u, head=_signs)
-        assert audit(model, [_group()], (40, 400)).kind == "unique"
-
-    def test_another_start_that_does_not_converge(self):
-        """States from 0 go to 1, and negative ones swing around -1.5."""
-        found = _audit(lambda z, u: tf.where(z < 0, -3 - z, 0.5 * z + 0.5) + 0 * u)
-        assert found.kind == "not_unique" and found.groups[0].converged == 1.0
-        assert found.verdict.startswith(
-            "an equilibrium, not unique: after 40 evaluations of vectors from normal, "
-        )
-
-    def test_states_that_are_not_finite(self):
-        found = _audit(lambda z, u: np.nan * z + u)
-        assert found.kind == "none"
-        assert found.verdict.endswith("(median residual: not finite)")
-
-    def test_scores_that_do_not_depend_on_the_inputs(self):
-        same = _group("same", inputs=np.ones((4, 2), "float32"))
-        found = _audit(lambda z, u: 0.0 * z + 0.0 * u, [_group(), same])
-        assert found.kind == "unique"
-        words = "the scores of {} are constant: they do not depend on the inputs"
-        assert words.format("vectors") in found.verdict
-        assert words.format("same") not in found.verdict
-
-    def test_what_overthinks_loses(self):
-        """Right up to four evaluations; all starts end at the same state."""
-        found = _audit(
-            lambda z, u: 0.5 * z + 1.0,
-            [_group(targets=np.ones((4, 2), "int32"))],
-            head=lambda state: _signs(1.9 - state),
-            initial_state=lambda u: 0.0 * u,
-        )
-        assert _missed(found) == ["lost"] and found.kind == "unique"
-        assert "; going on loses answers: lost 1.0000 (at most 0.01" in found.verdict
-        assert found.criteria[-1].value == 1.0
-        assert found.groups[0].exact == [1.0, 1.0, 0.0, 0.0]
-
-    def test_what_is_lost_after_the_best_budget_must_be_known(self):
-        """The answers are right from 5 evaluations on, and 200 are no budget."""
-        found = _audit(
-            lambda z, u: 0.5 * z + 1.0,
-            [_group(targets=np.ones((4, 2), "int32"))],
-            head=lambda state: _signs(state - 1.9),
-            initial_state=lambda u: 0.0 * u,
-        )
-        assert _missed(found) == ["lost"] and found.criteria[-1].value is None
-        assert "best at NFE 20: ten times this budget was not measured" in found.verdict
-
-    @pytest.mark.slow
-    def test_the_worst_group_and_start_count(self):
-        """One group settles, and the other does not."""
-        far = _group("far", inputs=VECTORS + 4.0)
-        found = _audit(
-            lambda z, u: tf.where(u > 2.0, -1.0, 0.5) * z + u, [_group(), far]
-        )
-        missed = found.criteria[2]
-        assert (missed.name, missed.value, missed.where) == ("converged", 0.0, "far")
-
-    def test_difficulty_is_compared_with_evaluations(self):
-        found = _audit(
-            lambda z, u: u * z + 1.0,
-            [
-                _group(
-                    inputs=np.array([[0.1], [0.3], [0.6], [0.8]], "float32"),
-                    targets=np.ones((4, 1), "int32"),
-                    difficulty=[1, 2, 3, 4],
-                )
-            ],
-        )
-        assert found.correlation == pytest.approx(1.0)
-        assert found.groups[0].evaluations == sorted(found.groups[0].evaluations)
-
-    @pytest.mark.slow
-    def test_batches_and_weights(self):
-        targets = (VECTORS > 0).astype("int32")
-        targets[:, 1] = 7
-        weights = np.array([[1.0, 0.0]] * 4, "float32")
-        repeated = _group(
-            inputs=np.tile(VECTORS, (2, 1)),
-            targets=np.tile(targets, (2, 1)),
-            weights=np.tile(weights, (2, 1)),
-        )
-        model = WeightTiedModel(contraction, head=_signs)
-        whole = audit(model, [repeated], BUDGETS)
-        parts = audit(model, [repeated], BUDGETS, batch_size=3)
-        assert whole.groups[0].exact == parts.groups[0].exact == [1.0] * 4
-        assert whole.groups[0].residuals == parts.groups[0].residuals
+def test_contraction_is_unique(contracted):
+    found = contracted
+    assert found.is_passed and found.kind == "unique"
+    assert found.verdict.startswith("an equilibrium, unique: alignment 1.0000 (at")
+    names = ["alignment", "agreement", "converged", "lost"]
+    assert [one.name for one in found.criteria] == names
+    easy, hard = found.groups
+    assert easy.exact == [1.0] * 4 and easy.overthinking == 0.0
+    assert easy.converged == easy.agreement == 1.0
+    assert [one.start for one in easy.starts] == ["other", "zeros", "normal"]
+    # z_k is (2 - 2^(1 - k)) u, the relative residual 1 / (2^(k + 1) - 2).
+    expected = 1 / (2.0 ** (np.arange(1, 9)) - 1)
+    np.testing.assert_allclose(easy.residuals[:8], expected, rtol=1e-3)
+    assert hard.evaluations == [10] * 4 and hard.correlation is None
+    assert easy.difficulty is None and (easy.floor, hard.floor) == (None, 2)
 
 
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("changes", "message"),
+def test_two_attractors():
+    found = _audit(lambda z, u: tf.tanh(3.0 * z), initial_state=lambda u: u)
+    assert _missed(found) == ["alignment", "agreement"]
+    assert found.kind == "not_unique"
+    assert found.verdict.startswith("an equilibrium, not unique: alignment -")
+    assert "at least 0.99; vectors, from " in found.verdict
+    (group,) = found.groups
+    assert group.converged == 1.0 and group.starts[0].agreement == 0.0
+
+
+def test_rotation_does_not_converge():
+    def rotated(state, injection):
+        return tf.stack([-state[:, 1], state[:, 0]], axis=1)
+
+    found = _audit(rotated, initial_state=lambda u: u)
+    assert "converged" in _missed(found)
+    assert found.kind == "none" and found.verdict == (
+        "no equilibrium: after 40 evaluations of vectors from the model's own "
+        "start, 0.0% of the problems converge and the residuals of 0.0% still "
+        "fall (median residual: 1.4)"
+    )
+
+
+def test_slow_convergence():
+    """At 0.97 a step, 40 evaluations reach a residual of 0.01, 400 reach 0.001."""
+    found = _audit(lambda z, u: 0.97 * z + 0.03 * u)
+    assert found.kind == "slow" and found.groups[0].falling == 1.0
+    assert found.verdict.startswith("slow convergence: after 40 evaluations")
+    assert found.verdict.endswith("(median residual: 0.013); use larger budgets")
+    model = WeightTiedModel(lambda z, u: 0.97 * z + 0.03 * u, head=_signs)
+    assert audit(model, [_group()], (40, 400)).kind == "unique"
+
+
+def test_start_that_does_not_converge():
+    """States from 0 go to 1, and negative ones swing around -1.5."""
+    found = _audit(lambda z, u: tf.where(z < 0, -3 - z, 0.5 * z + 0.5) + 0 * u)
+    assert found.kind == "not_unique" and found.groups[0].converged == 1.0
+    assert found.verdict.startswith(
+        "an equilibrium, not unique: after 40 evaluations of vectors from normal, "
+    )
+
+
+def test_non_finite_states():
+    found = _audit(lambda z, u: np.nan * z + u)
+    assert found.kind == "none"
+    assert found.verdict.endswith("(median residual: not finite)")
+
+
+def test_constant_scores():
+    same = _group("same", inputs=np.ones((4, 2), "float32"))
+    found = _audit(lambda z, u: 0.0 * z + 0.0 * u, [_group(), same])
+    assert found.kind == "unique"
+    words = "the scores of {} are constant: they do not depend on the inputs"
+    assert words.format("vectors") in found.verdict
+    assert words.format("same") not in found.verdict
+
+
+def test_overthinking_is_lost():
+    """Right up to four evaluations; all starts end at the same state."""
+    found = _audit(
+        lambda z, u: 0.5 * z + 1.0,
+        [_group(targets=np.ones((4, 2), "int32"))],
+        head=lambda state: _signs(1.9 - state),
+        initial_state=lambda u: 0.0 * u,
+    )
+    assert _missed(found) == ["lost"] and found.kind == "unique"
+    assert "; going on loses answers: lost 1.0000 (at most 0.01" in found.verdict
+    assert found.criteria[-1].value == 1.0
+    assert found.groups[0].exact == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_unknown_loss_is_missed():
+    """The answers are right from 5 evaluations on, and 200 are no budget."""
+    found = _audit(
+        lambda z, u: 0.5 * z + 1.0,
+        [_group(targets=np.ones((4, 2), "int32"))],
+        head=lambda state: _signs(state - 1.9),
+        initial_state=lambda u: 0.0 * u,
+    )
+    assert _missed(found) == ["lost"] and found.criteria[-1].value is None
+    assert "best at NFE 20: ten times this budget was not measured" in found.verdict
+
+
+@pytest.mark.slow
+def test_worst_group_counts():
+    """One group settles, and the other does not."""
+    far = _group("far", inputs=VECTORS + 4.0)
+    found = _audit(lambda z, u: tf.where(u > 2.0, -1.0, 0.5) * z + u, [_group(), far])
+    missed = found.criteria[2]
+    assert (missed.name, missed.value, missed.where) == ("converged", 0.0, "far")
+
+
+def test_difficulty_is_compared_with_evaluations():
+    found = _audit(
+        lambda z, u: u * z + 1.0,
         [
-            ({"inputs": VECTORS[:1]}, "at least two problems.*Received: 1"),
-            ({"targets": np.ones(3, int)}, "`targets` must have an entry for each"),
-            ({"targets": VECTORS}, "`targets` must be integers.*float32"),
-            ({"weights": np.ones(4)}, r"`weights` must be like.*\(4, 2\).*\(4,\)"),
-            ({"difficulty": [1, 2]}, "`difficulty` must have an entry for each"),
-            ({"difficulty": VECTORS}, r"`difficulty` must have one number.*\(4, 2\)"),
-            ({"targets": np.ones(4, int)}, r"positions of the targets, \(\)"),
-            (
-                {"inputs": np.nan * VECTORS},
-                "`inputs` must be finite.*in 4 of the 4 pro",
-            ),
-            ({"weights": np.nan * VECTORS}, "`weights` must be finite.*4 of the 4 pro"),
-            (
-                {"difficulty": [1, 2, np.inf, 3]},
-                "`difficulty` must be finite.*1 of the",
-            ),
-            ({"weights": 0 * VECTORS}, "`weights` must be other than zero.*4 of the 4"),
-            (
-                {"targets": np.array([[0, 2], [-1, 1], [1, 1], [9, 1]])},
-                "classes from 0 to 1, of .* Received: -1, 2, 9 in the group 'vectors'",
-            ),
+            _group(
+                inputs=np.array([[0.1], [0.3], [0.6], [0.8]], "float32"),
+                targets=np.ones((4, 1), "int32"),
+                difficulty=[1, 2, 3, 4],
+            )
         ],
     )
-    def test_problems(self, changes, message):
-        with pytest.raises(InputError, match=message):
-            _audit(contraction, [_group(**changes)])
+    assert found.correlation == pytest.approx(1.0)
+    assert found.groups[0].evaluations == sorted(found.groups[0].evaluations)
 
-    @pytest.mark.parametrize(
-        ("cell", "message"),
-        [
-            (
-                lambda z, u: z[:, :1],
-                r"must return a state like.*\(2, 2\) and returns.*\(2, 1\)",
-            ),
-            (lambda z, u: z @ tf.ones((3, 2)), "do not fit together.*group 'vectors'"),
-        ],
-    )
-    def test_a_cell_that_does_not_fit(self, cell, message):
-        with pytest.raises(InputError, match=message):
-            _audit(cell)
 
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ({"budgets": [1, 2, 5]}, "ten times others"),
-            ({"budgets": [10, 1]}, "increasing integers"),
-            ({"budgets": []}, "increasing integers"),
-            ({"solver": FixedPointIteration(tol=None)}, "`tol` must be a number"),
-            ({"batch_size": 2}, "`batch_size` must be at least 3"),
-            ({"groups": []}, "at least one group"),
-            ({"groups": [_group(), _group()]}, "label of its own"),
-        ],
+@pytest.mark.slow
+def test_batches_and_weights():
+    targets = (VECTORS > 0).astype("int32")
+    targets[:, 1] = 7
+    weights = np.array([[1.0, 0.0]] * 4, "float32")
+    repeated = _group(
+        inputs=np.tile(VECTORS, (2, 1)),
+        targets=np.tile(targets, (2, 1)),
+        weights=np.tile(weights, (2, 1)),
     )
-    def test_arguments(self, arguments, message):
-        model = WeightTiedModel(contraction, head=_signs)
-        with pytest.raises(InputError, match=message):
-            audit(model, **{"groups": [_group()], "budgets": BUDGETS, **arguments})
+    model = WeightTiedModel(contraction, head=_signs)
+    whole = audit(model, [repeated], BUDGETS)
+    parts = audit(model, [repeated], BUDGETS, batch_size=3)
+    assert whole.groups[0].exact == parts.groups[0].exact == [1.0] * 4
+    assert whole.groups[0].residuals == parts.groups[0].residuals
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"inputs": VECTORS[:1]}, "two problems"),
+        ({"inputs": np.nan * VECTORS}, "inputs"),
+        ({"targets": np.ones(3, int)}, "targets"),
+        ({"targets": VECTORS}, "targets"),
+        ({"targets": np.ones(4, int)}, "targets"),
+        ({"targets": np.array([[0, 2], [-1, 1], [1, 1], [9, 1]])}, "targets"),
+        ({"weights": np.ones(4)}, "weights"),
+        ({"weights": 0 * VECTORS}, "weights"),
+        ({"difficulty": [1, 2]}, "difficulty"),
+        ({"difficulty": VECTORS}, "difficulty"),
+        ({"difficulty": [1, 2, np.inf, 3]}, "difficulty"),
+    ],
+)
+def test_invalid_problems_raise(changes, name):
+    with pytest.raises(InputError, match=f"{name}.*Received"):
+        _audit(contraction, [_group(**changes)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"budgets": [1, 2, 5]}, "budgets"),
+        ({"budgets": [10, 1]}, "budgets"),
+        ({"solver": FixedPointIteration(tol=None)}, "tol"),
+        ({"batch_size": 2}, "batch_size"),
+        ({"groups": []}, "group"),
+        ({"groups": [_group(), _group()]}, "label"),
+    ],
+)
+def test_invalid_arguments_raise(arguments, name):
+    model = WeightTiedModel(contraction, head=_signs)
+    with pytest.raises(InputError, match=f"{name}.*Received"):
+        audit(model, **{"groups": [_group()], "budgets": BUDGETS, **arguments})
+
+
+@pytest.mark.parametrize(
+    "cell", [lambda z, u: z[:, :1], lambda z, u: z @ np.ones((3, 2))]
+)
+def test_cell_that_does_not_fit_raises(cell):
+    with pytest.raises(InputError, match="cell"):
+        _audit(cell)

@@ -97,29 +97,7 @@ def test_tolerance_and_damping_of_the_command(parts, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_a_saved_model_with_one_layer(parts, dtype, tmp_path, capsys):
-    with_layer = tmp_path / "model.keras"
-    inputs = keras.Input((2,))
-    deq = deq_keras.layers.DEQ(
-        deq_keras.layers.DenseCell(4, dtype=dtype),
-        deq_keras.solvers.FixedPointIteration(tol=1e-2, damping=0.5),
-        dtype=dtype,
-    )
-    scores = keras.layers.Dense(4, dtype="float32")(deq(inputs))
-    outputs = keras.layers.Reshape((2, 2))(scores)
-    keras.Model(inputs, outputs).save(with_layer)
-    data = str(parts / "easy.npz")
-    out = tmp_path / "audit.json"
-    arguments = ["audit", str(with_layer), "--data", data, "--out", str(out)]
-    assert main([*arguments, *BUDGETS]) == 0
-    assert "Verdict: " in capsys.readouterr().out
-    found = json.loads(out.read_text())
-    assert (found["tol"], found["damping"]) == (1e-2, 0.5)
-
-
-@pytest.mark.slow
-def test_a_run_of_images(finished_run, tmp_path, capsys):
+def test_run_of_images(finished_run, tmp_path, capsys):
     run, out = str(finished_run.path), tmp_path / "audit.json"
     before = {file: file.read_bytes() for file in finished_run.path.rglob("*.*")}
     arguments = ["audit", run, "--variant", "equilibrium", "--out", str(out), *BUDGETS]
@@ -135,20 +113,17 @@ def test_a_run_of_images(finished_run, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"variant": "x"}, "--variant belongs to a run. Received: x."),
-        ({"data": None}, "give --data FILE"),
-        ({"data": "nothing.npz"}, "nothing.npz does not exist"),
-        ({"data": "{parts}/wide.npz"}, "do not fit together"),
-        ({"model": "nothing.keras"}, "nothing.keras does not exist"),
-        ({"model": "{parts}/easy.npz"}, "easy.npz cannot be read"),
-        ({"model": "{parts}/plain.keras"}, "plain.keras: Expected a DEQ layer"),
-        ({"out": "{parts}"}, "--out must be a new file"),
-        ({"out": "{parts}/nothing/audit.json"}, "nothing does not exist"),
-        ({"tol": "nan"}, "--tol, --damping: `tol` must be a finite number >= 0"),
-        ({"damping": "2"}, "--tol, --damping: `damping` must be a number in (0, 1]"),
+        ({"variant": "x"}, "--variant"),
+        ({"data": None}, "--data"),
+        ({"data": "nothing.npz"}, "nothing.npz"),
+        ({"data": "{parts}/wide.npz"}, "wide"),
+        ({"model": "nothing.keras"}, "nothing.keras"),
+        ({"model": "{parts}/plain.keras"}, "plain.keras"),
+        ({"out": "{parts}"}, "--out"),
+        ({"tol": "nan"}, "--tol"),
     ],
 )
-def test_what_cannot_be_audited(parts, changes, words, tmp_path, capsys):
+def test_invalid_arguments(parts, changes, words, tmp_path, capsys):
     changes = {
         name: value and value.format(parts=parts) for name, value in changes.items()
     }
@@ -159,9 +134,7 @@ def test_what_cannot_be_audited(parts, changes, words, tmp_path, capsys):
     assert not out.exists()
 
 
-def test_a_class_that_is_not_known_is_named_and_can_be_imported(
-    parts, tmp_path, monkeypatch, capsys
-):
+def test_unknown_class_can_be_imported(parts, tmp_path, monkeypatch, capsys):
     registered = keras.saving.get_custom_objects()
     monkeypatch.delitem(registered, "audit_tests>Halving")
     monkeypatch.chdir(tmp_path)
@@ -183,12 +156,11 @@ def test_a_class_that_is_not_known_is_named_and_can_be_imported(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{run}"], "one --variant of equilibrium, tied"),
-        (["{run}", "--variant", "tide"], "Did you mean `tied`?"),
-        (["{run}", "--data", "x.npz"], "--data belongs to a model that is no run"),
-        (["{run}", "--import", "x"], "--import belongs to a model that is no run"),
-        (["{run}", "--variant", "tied"], "`tol` must be a number"),
-        (["nothing"], "nothing does not exist"),
+        (["{run}"], "--variant"),
+        (["{run}", "--variant", "tide"], "tied"),
+        (["{run}", "--data", "x.npz"], "--data"),
+        (["{run}", "--variant", "tied"], "`tol`"),
+        (["nothing"], "nothing"),
     ],
 )
 def test_runs_that_cannot_be_audited(finished_run, arguments, words, tmp_path, capsys):
@@ -199,41 +171,40 @@ def test_runs_that_cannot_be_audited(finished_run, arguments, words, tmp_path, c
     assert not (tmp_path / "audit.json").exists()
 
 
-def test_an_experiment_that_does_not_say_what_is_right():
+def test_experiment_without_groups_raises():
     job = Job(types.SimpleNamespace(experiment="copy_memory"), load=None)
     with pytest.raises(InputError, match="experiment copy_memory are not audited"):
-        job.groups(model=None)
+        job.group_problems(model=None)
 
 
-class TestProblemFiles:
-    @pytest.mark.parametrize(
-        ("arrays", "words"),
-        [
-            ({"target": VECTORS}, "unknown array `target`. Did you mean `targets`"),
-            ({"targets": None}, "must have the arrays `inputs` and `targets`"),
-            ({"inputs": np.float32(1.0)}, r"`inputs` must be an array .*shape \(\)"),
-            ({"inputs": np.array(["a"] * 4)}, "`inputs` must be an array of numbers"),
-            ({"inputs": np.array([None] * 4)}, "cannot be read"),
-            ({"distance": [1, 2]}, r"`distance` must .* 4 problems.*shape \(2,\)"),
-            ({"distance": [1, 2, 3, -1]}, "`distance` must .*minimum -1"),
-            ({"distance": VECTORS[:, 0]}, "`distance` must .*float32"),
-        ],
-    )
-    def test_are_refused(self, arrays, words, tmp_path):
-        arrays = {**PROBLEMS, **arrays}
-        given = {name: array for name, array in arrays.items() if array is not None}
-        np.savez(tmp_path / "problems.npz", **given)
-        with pytest.raises(InputError, match=words):
-            read_problems(tmp_path / "problems.npz")
+@pytest.mark.parametrize(
+    ("arrays", "name"),
+    [
+        ({"target": VECTORS}, "target"),
+        ({"targets": None}, "targets"),
+        ({"inputs": np.float32(1.0)}, "inputs"),
+        ({"inputs": np.array(["a"] * 4)}, "inputs"),
+        ({"inputs": np.array([None] * 4)}, "problems.npz"),
+        ({"distance": [1, 2]}, "distance"),
+        ({"distance": [1, 2, 3, -1]}, "distance"),
+    ],
+)
+def test_invalid_problem_file_raises(arrays, name, tmp_path):
+    arrays = {**PROBLEMS, **arrays}
+    given = {name: array for name, array in arrays.items() if array is not None}
+    np.savez(tmp_path / "problems.npz", **given)
+    with pytest.raises(InputError, match=name):
+        read_problems(tmp_path / "problems.npz")
 
-    def test_what_is_no_archive_is_refused(self, tmp_path):
-        np.save(tmp_path / "array.npy", VECTORS)
-        with pytest.raises(InputError, match="cannot be read"):
-            read_problems(tmp_path / "array.npy")
-        with pytest.raises(InputError, match="is a folder"):
-            read_problems(tmp_path)
 
-    def test_a_distance_without_a_reach_is_no_floor(self, tmp_path):
-        np.savez(tmp_path / "a.npz", **PROBLEMS, distance=[1, 2, 3, 9])
-        assert read_problems(tmp_path / "a.npz").floor is None
-        assert read_problems(tmp_path / "a.npz", 5).floor == 2
+def test_other_files_raise(tmp_path):
+    np.save(tmp_path / "array.npy", VECTORS)
+    for path in (tmp_path / "array.npy", tmp_path):
+        with pytest.raises(InputError, match=str(path)):
+            read_problems(path)
+
+
+def test_floor_needs_distance_and_reach(tmp_path):
+    np.savez(tmp_path / "a.npz", **PROBLEMS, distance=[1, 2, 3, 9])
+    assert read_problems(tmp_path / "a.npz").floor is None
+    assert read_problems(tmp_path / "a.npz", 5).floor == 2

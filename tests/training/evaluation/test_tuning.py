@@ -16,7 +16,7 @@ from training.evaluation.tuning import RECORD, apply, tune_run
 
 
 @pytest.mark.slow
-def test_the_command_on_a_finished_run(finished_run, tmp_path, capsys):
+def test_command_on_a_finished_run(finished_run, tmp_path, capsys):
     path = tmp_path / "run"
     shutil.copytree(finished_run.path, path)
     command = ["tune", str(path), "--variant", "tied"]
@@ -55,11 +55,11 @@ class _Job:
     def opened(self, model):
         return model
 
-    def groups(self, model):
+    def group_problems(self, model):
         return [Group(name, np.ones(2), np.ones(2)) for name in ("level 4", "level 9")]
 
 
-def test_the_record_of_a_run(tmp_path):
+def test_record_of_a_run(tmp_path):
     layer = layers.DEQ(layers.DenseCell(3))
     data = np.random.default_rng(0).normal(size=(120, 3)).astype("float32")
     layer(data)
@@ -79,10 +79,14 @@ def test_the_record_of_a_run(tmp_path):
             apply(_Job(), layer, tmp_path)
 
 
-def test_errors():
-    with pytest.raises(InputError, match="--group of 'level 4', 'level 9'"):
-        tune_run(_Job(), "model", (0.1,))
-    with pytest.raises(InputError, match="Received: level 5"):
-        tune_run(_Job(), "model", (0.1,), "level 5")
-    with pytest.raises(InputError, match="no equilibrium"):
-        tune_run(_Job(), None, (0.1,))
+@pytest.mark.parametrize(
+    "model, group, name",
+    [
+        ("model", None, "--group"),
+        ("model", "level 5", "level 5"),
+        (None, None, "model"),
+    ],
+)
+def test_invalid_arguments_raise(model, group, name):
+    with pytest.raises(InputError, match=name):
+        tune_run(_Job(), model, (0.1,), group)

@@ -5,7 +5,6 @@ import json
 import re
 
 import keras
-import numpy as np
 import pytest
 
 import deq_keras
@@ -21,7 +20,6 @@ from training.errors import InputError
 from training.evaluation.plots import draw_comparison
 from training.evaluation.report import report
 from training.experiments.defaults import build as builds
-from training.experiments.defaults.schema import TASKS as NAMES
 from training.experiments.defaults.tables import numbers, of_tasks
 from training.experiments.defaults.tasks import TASKS
 from training.experiments.defaults.tasks.vectors import explained_variance
@@ -30,11 +28,10 @@ from training.runs import variants
 from training.runs.train import enter_phase
 from training.runs.work_directory import WorkDirectory
 
-# One of each kind; the others take as long each.
-FAST = ("digits_dense", "parity")
+FAST = ("parity",)
 
 
-def test_auto_is_what_the_layer_selects():
+def test_auto_is_the_default_of_the_layer():
     layer = model_of("regression", model__regularizer="auto")[0].get_layer("deq")
     plain = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(1), layer.solver)
     assert type(layer.gradient) is type(plain.gradient)
@@ -43,7 +40,7 @@ def test_auto_is_what_the_layer_selects():
     assert layer.solver.max_iter == 5
 
 
-def test_a_phase_returns_to_what_the_layer_selects():
+def test_phase_returns_to_auto():
     phases = [{"epochs": 1, "gradient": "unrolled"}, {"epochs": 1}]
     small = job("regression", phases=phases)
     model, optimizer, spans = small.build()
@@ -52,18 +49,6 @@ def test_a_phase_returns_to_what_the_layer_selects():
         enter_phase(small, model, span, optimizer)
         gradients.append(type(model.get_layer("deq").gradient).__name__)
     assert gradients == ["UnrolledGradient", "NeumannGradient"]
-
-
-def test_twin_applies_the_cell_so_often():
-    model, (inputs, _) = model_of("regression", "twin")
-    layer = model.get_layer("deq")
-    assert isinstance(layer.gradient, deq_keras.gradients.UnrolledGradient)
-    assert layer.regularizer is None
-    injection = layer.cell.inject(inputs)
-    state = layer.cell.initial_state(injection)
-    for _ in range(3):
-        state = layer.cell(state, injection)
-    np.testing.assert_allclose(layer(inputs), state, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +61,7 @@ def test_twin_applies_the_cell_so_often():
 def test_every_task_is_measured(name):
     small = job(name)
     model = small.build_model()
-    own, long = small.evaluate(model, [12])
+    own, long = small.evaluate(model, [12])["budgets"]
     predictions = model.predict(small.tested.inputs, verbose=0)
     expected = TASKS[name].score(predictions, small.tested.targets)
     assert (own["budget"], long["budget"]) == (5, 12)
@@ -97,36 +82,14 @@ def test_memory_grows_with_what_is_kept():
     assert peaks[24] > 2 * peaks[3]
 
 
-def test_memory_is_of_the_batch_of_the_task(monkeypatch):
-    sizes = []
-
-    def growth(call):
-        sizes.append([gradient.shape for gradient in call()])
-        return 6.0
-
-    monkeypatch.setattr(builds, "peak_growth", growth)
-    small = job("regression")
-    peak = builds.training_peak(small.config, small.training)
-    # States of a MiB: 32768 of 8 units.
-    assert peak == 6.0 * 32 / 32768
-    model = small.build_model()
-    assert sizes == [[weight.shape for weight in model.trainable_weights]]
-
-
-@pytest.mark.parametrize("growth", [None, 0.0, 0.9])
-def test_memory_that_statistics_do_not_see_is_not_measurable(monkeypatch, growth):
-    monkeypatch.setattr(builds, "peak_growth", lambda call: growth)
-    small = job("regression")
-    assert builds.training_peak(small.config, small.training) is None
-
-
 def test_memory_is_measured_once_for_all_seeds(monkeypatch):
     calls = []
     path = "training.experiments.defaults.job.training_peak"
     monkeypatch.setattr(path, lambda *_: calls.append(1) or 2.0)
     small = job("regression")
     model = small.build_model()
-    assert [small.facts(model)["memory"] for _ in range(2)] == [2.0, 2.0]
+    found = [small.evaluate(model, [1])["memory"] for _ in range(2)]
+    assert found == [2.0, 2.0]
     assert len(calls) == 1
 
 
@@ -176,7 +139,7 @@ SCORES = {
 }
 
 
-def test_the_gap_is_to_the_best_reference_with_the_same_task_and_seed(tmp_path):
+def test_gap_is_to_the_best_reference_of_the_seed(tmp_path):
     twin = {"model.gradient": "unrolled"}
     names = {"default": {}, "twin": twin, "longer": {"phases.0.epochs": 3}}
     directory = written(
@@ -205,13 +168,6 @@ def test_a_table_has_a_line_for_each_task_and_variant(tmp_path):
     assert "best of twin with the same seed" in of_tasks(directory).replace("\n", " ")
 
 
-def test_failed_runs_are_counted_apart(tmp_path):
-    scores = {**SCORES, "a.default/seed_0": float("nan")}
-    directory = written(tmp_path, scores, tasks=TWO, seeds=[0, 1])
-    line = of_tasks(directory).splitlines()[1]
-    assert line.split()[:5] == ["a", "default", "1/2", "95.00", "3.00"]
-
-
 def test_a_run_without_a_radius_has_not_failed(tmp_path):
     directory = written(tmp_path, {"default": 91.0}, radius=None)
     (run,) = numbers(directory).values()
@@ -219,41 +175,9 @@ def test_a_run_without_a_radius_has_not_failed(tmp_path):
     assert (run["radius"], run["found"], run["gap"]) == (None, 0.0, None)
 
 
-def test_a_reference_must_be_a_variant():
-    with pytest.raises(InputError, match="`references.1`.*default, twin"):
+def test_reference_without_a_variant_raises():
+    with pytest.raises(InputError, match="`references.1`.*Received"):
         config(tasks={"a": {"model.units": 4}}, references=["twin", "default2"])
-
-
-@pytest.mark.parametrize("name", ["digits_pooled", "parity", "blobs", "seen_before"])
-def test_units_that_do_not_fit_are_refused(name):
-    with pytest.raises(InputError, match="`model`: "):
-        model_of(name, model__units=6)
-
-
-def test_an_argument_of_the_gradient_is_refused():
-    gradient = {"class_name": "neumann", "num_terms": 0}
-    with pytest.raises(InputError, match="`model`: .*num_terms"):
-        model_of("regression", model__gradient=gradient)
-
-
-@pytest.mark.parametrize("updates", [0, -1.0, 101, "2", None])
-def test_updates_are_positive(updates):
-    with pytest.raises(InputError, match="`data.updates` must be a number > 0"):
-        config(data__updates=updates)
-
-
-def test_names():
-    assert list(TASKS) == list(NAMES)
-    with pytest.raises(InputError, match=r"`data.task`.*`parity`"):
-        config(data__task="parit")
-    with pytest.raises(InputError, match=r"variant `a.b`: .*`implicit`"):
-        config(
-            tasks={"a": {"model.units": 4}},
-            variants={"b": {"model.gradient": "implicitt"}},
-            references=[],
-        )
-    with pytest.raises(InputError, match="`tasks.a` cannot change .*Received: seeds"):
-        config(tasks={"a": {"seeds": [1]}})
 
 
 @pytest.fixture(scope="module")
@@ -272,22 +196,6 @@ def test_figures_compare_the_variants_of_each_task(tmp_path):
     names = {path.name for path in directory.path.glob("*.svg")}
     figures = ("history", "score", "residuals")
     assert names == {f"{name}-{task}.svg" for name in figures for task in "ab"}
-
-
-@pytest.mark.slow
-def test_a_run_learns(finished):
-    runs = numbers(finished)
-    assert list(runs) == [
-        f"{task}.{variant}/seed_3"
-        for task in ("regression", "parity")
-        for variant in ("default", "twin")
-    ]
-    default, twin, *_ = runs.values()
-    # The best constant has a score of 0.
-    assert default["score"] > 20.0 and twin["score"] > 20.0
-    assert default["residual"] < twin["residual"]
-    assert default["evaluations"] <= 5 and twin["evaluations"] == 3
-    assert [run["updates"] for run in runs.values()] == [160, 160, 4, 4]
 
 
 @pytest.mark.slow
@@ -310,7 +218,7 @@ def test_files_of_a_run(finished):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The layer .* has no equilibrium")
-def test_a_diverged_run_is_counted_and_does_not_stop_the_others(tmp_path):
+def test_diverged_run_counts_and_others_continue(tmp_path):
     wild = {"model.solver": "fixed_point_iteration", "optimizer.learning_rate": 1e30}
     changed = config(
         phases=[{"epochs": 2}], variants={"wild": wild, "tame": {}}, references=["tame"]

@@ -2,11 +2,15 @@
 
 import pytest
 
+from tests.training.runs import small_runs
 from training.config import reading as configs
+from training.data.text import WordTokenizer
 from training.errors import InputError
 from training.experiments.language_model import text
-from training.experiments.language_model.job import build_model
+from training.experiments.language_model.job import LanguageModelJob
 from training.files import saved_model
+from training.runs import variants
+from training.runs.work_directory import WorkDirectory
 
 CONTENT = "to be, or not to be\n"
 CONFIG = {
@@ -40,10 +44,11 @@ def _config(tmp_path, **data):
     ],
     ids=lambda data: data["tokens"],
 )
-def test_a_saved_model_generates_text(tmp_path, data):
+def test_saved_model_generates(tmp_path, data):
     config = _config(tmp_path, **data)
     tokenizer = text.find(config.data)[0].tokenizer
-    build_model(config, tokenizer).save(tmp_path / "model.keras")
+    model = LanguageModelJob(config, None).build_network(tokenizer)
+    model.save(tmp_path / "model.keras")
     causal_lm = saved_model.load(tmp_path / "model.keras", "").causal_lm
     assert causal_lm.backbone.vocabulary_size == tokenizer.vocabulary_size()
     generated = causal_lm.generate("to be", max_length=10)
@@ -65,15 +70,37 @@ def test_subwords_come_from_the_cache(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "data", [{"tokens": "subword"}, {"tokens": "word", "vocabulary_size": 30}]
+    "data, name",
+    [
+        ({"tokens": "subword"}, "vocabulary_size"),
+        ({"tokens": "word", "vocabulary_size": 30}, "vocabulary_size"),
+        ({"path": None}, "path"),
+        ({"source": "embedded"}, "path"),
+    ],
 )
-def test_the_vocabulary_size_is_for_subwords(tmp_path, data):
-    with pytest.raises(InputError, match="is for subwords, which need it"):
+def test_refused_texts(tmp_path, data, name):
+    with pytest.raises(InputError, match=f"(?s){name}.*Received"):
         text.find(_config(tmp_path, **data).data)
 
 
-def test_a_token_that_is_only_in_the_validation_text_is_located(tmp_path):
+def test_unknown_token_of_the_validation_text_is_located(tmp_path):
     config = _config(tmp_path, tokens="word").data
     (tmp_path / "text.txt").write_text(39 * CONTENT + "to zebra\n")
     with pytest.raises(InputError, match="Line [1-9] of the validation text.*zebra"):
         text.find(config)
+
+
+def test_vocabulary_is_saved_before_training(tmp_path, monkeypatch):
+    config = _config(tmp_path, tokens="word")
+
+    def stop(job, folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("training.runs.variants.train", stop)
+    monkeypatch.setattr("training.runs.variants.check", lambda *_: None)
+    with pytest.raises(KeyboardInterrupt):
+        small_runs.finished(tmp_path / "run", config)
+    assert (tmp_path / "run" / "model" / "vocabulary.word.json").is_file()
+    monkeypatch.setattr(WordTokenizer, "learn", None)
+    (job,) = variants.make_jobs(WorkDirectory.open(tmp_path / "run")).values()
+    assert job.text.tokenizer.vocabulary_size()

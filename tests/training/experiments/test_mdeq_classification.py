@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import models
 from tests.training.runs import small_runs
 from training.cli import main
 from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
 from training.evaluation.report import report
-from training.experiments.classification.build import build_model
 from training.experiments.classification.mdeq import build_explicit, build_mdeq
 
 SMALL = {
@@ -88,21 +86,6 @@ def test_explicit_network_in_its_place(small, tmp_path):
 
 
 @pytest.mark.slow
-def test_accuracy_is_keras_own(finished):
-    model = keras.models.load_model(finished.run("mdeq") / "model.keras", compile=False)
-    assert isinstance(model, models.MDEQImageClassifier)
-    test = _data(SMALL).test
-    model.compile(
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-    )
-    logs = model.evaluate(test.images, test.labels, verbose=0, return_dict=True)
-    row = _evaluation(finished, "mdeq")["budgets"][1]
-    assert row["accuracy"] == pytest.approx(logs["accuracy"], abs=1e-6)
-    assert row["residual"] == pytest.approx(logs["deq_residual"], rel=1e-3)
-
-
-@pytest.mark.slow
 def test_export_takes_raw_pixels(finished, tmp_path, capsys):
     arguments = ["--variant", "mdeq", "--out", str(tmp_path / "export")]
     assert main(["export", str(finished.path), *arguments]) == 0
@@ -123,30 +106,6 @@ def test_starts_from_the_backbone_of_another(finished, small):
     expected = keras.models.load_model(path, compile=False).backbone.get_weights()
     for one, other in zip(model.backbone.get_weights(), expected, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize(
-    "changes, words",
-    [
-        ({"groups": 3}, "even"),
-        ({"filters": [8, 8, 8, 8, 8]}, "divisible by 16"),
-        ({"head_filters": []}, "one entry for each scale"),
-        ({"head_filters": [2]}, "2 maps"),
-        ({"initial_weights": "nothing.keras"}, "initial_weights"),
-        ({"solver": {"class_name": "anderson", "max_iterations": 3}}, "max_iterations"),
-        # These are refused as configs.
-        ({"filters": []}, "filters"),
-        ({"filters": [0]}, "filters"),
-        ({"explicit": {"network": "resnet_19"}}, "resnet_19"),
-        ({"explicit": {"network": "resnet_18", "upsampling": 0}}, "upsampling"),
-        ({"explicit": {"network": "resnet_18", "growth_rate": 4}}, "growth_rate"),
-        ({"num_branches": 2}, "num_branches"),
-    ],
-)
-def test_bad_models_are_refused(small, changes, words):
-    small["model"].update(changes)
-    with pytest.raises(InputError, match=words):
-        build_model(configs.resolve(small).model, _data(small), "float32")
 
 
 @pytest.mark.slow

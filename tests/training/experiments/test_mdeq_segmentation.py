@@ -13,11 +13,8 @@ from tests.training.runs import small_runs
 from training.cli import main
 from training.config import reading as configs
 from training.data import segmentation
-from training.errors import InputError
 from training.evaluation.readout import ExportedModel
-from training.experiments.mdeq_segmentation.build import build_loss, build_segmenter
-from training.experiments.mdeq_segmentation.job import MDEQSegmentationJob
-from training.experiments.mdeq_segmentation.measure import BudgetPredictor
+from training.experiments.mdeq_segmentation.job import build_loss, build_segmenter
 from training.runs import variants
 
 SMALL = {
@@ -111,37 +108,6 @@ def test_the_trained_budget_scores_as_keras(finished, trained):
 
 
 @pytest.mark.slow
-def test_overlays(finished, trained):
-    job, _ = trained
-    folder = finished.run("model") / "overlays"
-    names = sorted(file.name for file in folder.iterdir())
-    assert names == ["000-labels.png", "000-predicted.png"]
-    image, labels = job.data.test.images[0], job.data.test.labels[0]
-    overlay = tf.io.decode_png((folder / "000-labels.png").read_bytes()).numpy()
-    np.testing.assert_array_equal(overlay[labels == 255], image[labels == 255])
-    colors = np.array(job.data.classes.palette)[labels[labels != 255]]
-    mixed = (image[labels != 255] + colors) / 2
-    np.testing.assert_allclose(overlay[labels != 255], mixed, atol=0.5)
-
-
-@pytest.mark.slow
-def test_windows_of_evaluation(trained):
-    """Two windows side by side are two solves; one of the image's size is the image."""
-    job, model = trained
-    images, _ = next(iter(job.batches(model, job.data.test)))
-    predictor = BudgetPredictor(job.split(model).answer())
-    whole, statistics = predictor.predict(images, 3)
-    assert statistics["evaluations"].shape == (2,)
-    predictor.window = predictor.stride = (16, 32)
-    once, _ = predictor.predict(images, 3)
-    np.testing.assert_array_equal(once, whole)
-    predictor.window = predictor.stride = (16, 16)
-    halves, statistics = predictor.predict(images, 3)
-    assert halves.shape == whole.shape
-    assert statistics["evaluations"].shape == (4,)
-
-
-@pytest.mark.slow
 def test_evaluate_and_report(finished, tmp_path, capsys):
     path = shutil.copytree(finished.path, tmp_path / "run")
     assert main(["evaluate", str(path), "--budgets", "2"]) == 0
@@ -150,6 +116,8 @@ def test_evaluate_and_report(finished, tmp_path, capsys):
     assert main(["report", str(path)]) == 0
     assert capsys.readouterr().out == output
     assert (path / "mean_iou.png").is_file()
+    overlays = {file.name for file in (path / "model" / "overlays").iterdir()}
+    assert overlays == {"000-labels.png", "000-predicted.png"}
 
 
 @pytest.mark.slow
@@ -165,7 +133,8 @@ def test_export_takes_raw_images_of_any_size(finished, trained, tmp_path):
         assert logits.shape == (1, *size, 4)
         expected = model(model.preprocessor(pixels), training=False)
         np.testing.assert_allclose(logits, expected, atol=1e-3)
-    rows = job.evaluate_export(ExportedModel(tmp_path / "exported"), [1, 3])
+    answer = ExportedModel(tmp_path / "exported").answer()
+    rows = job.measure(answer, [1, 3])
     saved = json.loads((finished.run("model") / "evaluation.json").read_text())
     for row, other in zip(rows, saved["budgets"], strict=True):
         assert row.pop("class_iou") == pytest.approx(other.pop("class_iou"), rel=1e-4)
@@ -187,37 +156,6 @@ def test_starts_from_another_model(kind, finished, trained, small, tmp_path):
         model.backbone.get_weights(), donor.backbone.get_weights(), strict=True
     ):
         np.testing.assert_array_equal(weight, expected)
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "words"),
-    [
-        ("data.crop_size", [16, 18], r"data.crop_size.*divisible by 4.*\[16, 18\]"),
-        ("data.image_size", [18, 32], "data.image_size.*divisible by 4"),
-        ("evaluation.window", [8, 6], "evaluation.window.*divisible by 4"),
-        ("evaluation.window", [8, 64], r"evaluation.window.*at most.*\[16, 32\]"),
-        ("evaluation.stride", [8, 8], "stride.*needs an `evaluation.window`"),
-        ("class_weights", [1.0, 2.0], "each of the 4 classes.*Received: 2 entries"),
-        ("class_weights", [1.0, 0.0], "class_weights.1.*> 0"),
-        ("ohem", {"treshold": 0.5}, "Did you mean `ohem.threshold`"),
-        ("data.name", "city", "cityscapes"),
-        ("model.groups", 5, "`model`"),
-        ("model.kernel_size", 0, "kernel_size"),
-    ],
-)
-def test_what_cannot_be_made(small, tmp_path, path, value, words):
-    with pytest.raises(InputError, match=f"(?s){words}"):
-        config = configs.resolve(small, [(path, value)])
-        data = segmentation.load(config.data)
-        MDEQSegmentationJob(config, lambda: data, tmp_path).build()
-
-
-def test_gaps_between_windows(small, tmp_path):
-    small["evaluation"] |= {"window": [8, 16], "stride": [8, 20]}
-    config = configs.resolve(small)
-    job = MDEQSegmentationJob(config, lambda: segmentation.load(config.data), tmp_path)
-    with pytest.raises(InputError, match=r"stride.*\[8, 16\].*gaps.*\[8, 20\]"):
-        job.build()
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The experiment of CONTRIBUTING.md, as it stands there."""
+"""The experiment of CONTRIBUTING.md."""
 
 import importlib
 import json
@@ -22,7 +22,7 @@ FILES = re.findall(
 
 @pytest.fixture
 def written(tmp_path, monkeypatch):
-    """The folder in which the example lies, where experiments are looked for too."""
+    """Writes the files of the example into a folder of experiments."""
     for name, text in FILES:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,20 +31,17 @@ def written(tmp_path, monkeypatch):
     monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, folder])
     importlib.invalidate_caches()
     yield tmp_path
-    package = "training.experiments.regression"
-    for name in [name for name in sys.modules if name.startswith(package)]:
-        del sys.modules[name]
+    sys.modules.pop("training.experiments.regression", None)
 
 
 @pytest.mark.slow
-def test_it_trains_reports_and_exports(written, monkeypatch, capsys):
+def test_example_trains_and_exports(written, monkeypatch, capsys):
     monkeypatch.chdir(written)
-    assert len(FILES) == 5
     assert main(["train", "configs/regression/small.yaml"]) == 0
     assert "test error at NFE" in capsys.readouterr().out
     folder = Path("runs/regression-small/model")
     assert json.loads((folder / "diagnosis.json").read_text())["evaluations"] > 1
-    assert (folder / "tensorboard" / "events.out.tfevents.scores").exists()
+    assert any((folder / "tensorboard").rglob("events*"))
     litert = ["--format", "litert", "--out", "exported.tflite"]
     assert main(["export", str(folder.parent), *litert]) == 0
     assert main(["evaluate", str(folder.parent), "--exported", litert[-1]]) == 0

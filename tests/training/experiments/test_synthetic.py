@@ -6,11 +6,9 @@ import keras
 import numpy as np
 import pytest
 
-import deq_keras
 from tests.training.runs import small_runs
 from training.config import reading as configs
-from training.errors import InputError
-from training.experiments.synthetic.build import ScalarCell, build, curve, draw
+from training.experiments.synthetic.build import build, curve, draw
 from training.experiments.synthetic.measure import measure, surface, trajectory
 from training.experiments.synthetic.tables import of_variants
 from training.files import records
@@ -84,19 +82,6 @@ class TestCell:
         expected = np.maximum(z @ w1 + x @ u + b, 0.0) @ w2
         np.testing.assert_allclose(cell(z, cell.inject(x)), expected, rtol=1e-5)
 
-    def test_contracts_at_initialization(self):
-        x = np.linspace(-2, 2, 50, dtype="float32")[:, None]
-        for seed in range(3):
-            keras.utils.set_random_seed(seed)
-            layer = build(config().model).get_layer("deq")
-            solution = layer.solve(x)
-            assert np.all(solution.status == deq_keras.solvers.CONVERGED)
-
-    def test_refuses_units(self):
-        for units in (0, 2.5, True):
-            with pytest.raises(ValueError, match=f"Received: units={units}"):
-                ScalarCell(units)
-
     def test_saves(self, tmp_path):
         regularized = configs.variant(config(), "regularized")
         model = build(regularized.model)
@@ -123,14 +108,6 @@ class TestMeasure:
         assert left == [3 if abs(slope) > 1 else 0, 0, 0]
         for name in ("anderson", "broyden"):
             assert result[f"{name}_evaluations"] <= 4
-
-    def test_evaluations_of_plain_iteration(self):
-        # z_k = 2 - 2^(1-k): the residual of evaluation k + 1 is 2^-k / (2 - 2^-k).
-        x, y = np.float32([[1.0]]), np.float32([[2.0]])
-        result = measure(linear_model(0.5), x, y, config().evaluation)
-        residuals = [2.0**-k / (2 - 2.0**-k) for k in range(20)]
-        expected = 1 + next(k for k, r in enumerate(residuals) if r <= 1e-3)
-        assert result["fixed_point_iteration_evaluations"] == expected
 
     def test_a_broken_model_has_failed(self):
         model = linear_model(float("nan"))
@@ -168,24 +145,6 @@ def test_tables_leave_out_failed_runs(tmp_path):
     assert rows[2][:4] == ["plain", "1.0000", "+-", "0.7071"]
     assert ["plain", "1/3"] in rows
     assert rows[-1][:7] == ["plain", "7.50", "+-", "0.00", "12.0", "+-", "0.0"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"data": {"nois": 0.1}}, r"`data.nois`.*`data.noise`"),
-        ({"evaluation": {"solvers": ["anderson"] * 2}}, "without repetitions"),
-    ],
-)
-def test_bad_configs_are_refused(changes, words):
-    with pytest.raises(InputError, match=words):
-        config(**changes)
-
-
-def test_an_argument_of_the_solver_is_refused():
-    model = {"solver": {"class_name": "anderson", "history": 0}}
-    with pytest.raises(InputError, match="`model.solver`: .*history"):
-        build(config(model=model).model)
 
 
 @pytest.mark.slow

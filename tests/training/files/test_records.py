@@ -1,4 +1,4 @@
-"""Damaged tables of a run are named, with the command that makes them again."""
+"""Corrupt tables of a run are named, with the command that writes them again."""
 
 import json
 import shutil
@@ -49,27 +49,19 @@ def _with(mapping, **changes):
     return json.dumps({**mapping, **changes})
 
 
-_NO_JSON = ["", "{", "\x00\x00", "[", '{"budgets": [}', "3", "null", "[]", "{}"]
 DAMAGE = [
-    *[("evaluation.json", text) for text in _NO_JSON],
+    *[("evaluation.json", text) for text in ("", "[", "null")],
     ("evaluation.json", _without(EVALUATION, "parameters")),
     ("evaluation.json", _with(EVALUATION, parameters="12")),
     ("evaluation.json", _with(EVALUATION, budgets=[{"budget": 4}])),
-    ("evaluation.json", _with(EVALUATION, budgets={"4": 0.5})),
-    ("evaluation.json", _with(EVALUATION, budgets=[3])),
-    *[("diagnosis.json", text) for text in _NO_JSON],
-    *[("diagnosis.json", _without(DIAGNOSIS, key)) for key in DIAGNOSIS],
+    ("diagnosis.json", "{}"),
+    ("diagnosis.json", _without(DIAGNOSIS, "spectral_radius")),
     ("diagnosis.json", _with(DIAGNOSIS, residual_quantiles=[])),
-    ("diagnosis.json", _with(DIAGNOSIS, spectral_radius={"mean": "0.5"})),
     ("history.csv", ""),
     ("history.csv", "epoch,phase,seconds,loss\n1,tied,1.5,2"),
     ("history.csv", "epoch,phase,seconds,loss\n1,tied\n"),
-    ("history.csv", "epoch,phase,seconds,loss\n1,tied,1.5,2.0,3.0\n"),
     ("history.csv", "epoch,phase,seconds,loss\n2,tied,1.5,2.0\n"),
     ("history.csv", "epoch,phase,seconds,loss\n1,tied,1.5,two\n"),
-    ("history.csv", "phase,seconds,loss\ntied,1.5,2.0\n"),
-    ("history.csv", 'epoch,phase,seconds\n1,"tied,1.5\n'),
-    ("history.csv", "\x00garbage\n\x01\n"),
 ]
 COMMANDS = {
     "evaluation.json": "deq-keras evaluate {path} --variant model",
@@ -79,7 +71,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize(("name", "content"), DAMAGE)
-def test_damage_is_named(measured, name, content, capsys):
+def test_corrupt_table_is_named(measured, name, content, capsys):
     file = measured / "model" / name
     file.write_text(content)
     assert main(["report", str(measured)]) == 2
@@ -88,17 +80,17 @@ def test_damage_is_named(measured, name, content, capsys):
     assert COMMANDS[name].format(path=measured) in error
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("place", ["bytes", "folder"])
-def test_what_is_no_text_is_named(measured, name, place, capsys):
-    file = measured / "model" / name
-    file.unlink()
-    file.write_bytes(b"\xff\xfe\x80") if place == "bytes" else file.mkdir()
+def test_folder_or_bytes_in_place_of_a_table_are_named(measured, capsys):
+    file = measured / "model" / "history.csv"
+    file.write_bytes(b"\xff\xfe\x80")
     assert main(["report", str(measured)]) == 2
-    assert str(file) in capsys.readouterr().err
+    file.unlink()
+    file.mkdir()
+    assert main(["report", str(measured)]) == 2
+    assert capsys.readouterr().err.count(str(file)) == 2
 
 
-def test_whole_tables_are_shown(measured, capsys):
+def test_tables_are_shown(measured, capsys):
     assert main(["report", str(measured)]) == 0
     output = capsys.readouterr().out
     assert "2 / 1" in output and "50.0" in output
@@ -106,7 +98,7 @@ def test_whole_tables_are_shown(measured, capsys):
     assert [row["loss"] for row in rows] == ["2.0", ""]
 
 
-def test_a_history_without_validation_is_shown(measured, capsys):
+def test_history_without_validation_is_shown(measured, capsys):
     file = measured / "model" / "history.csv"
     records.write_csv(file, ROWS[:1])
     assert main(["report", str(measured)]) == 0

@@ -1,7 +1,5 @@
 """A job of seconds, and what its runs leave."""
 
-import operator
-
 import keras
 import numpy as np
 
@@ -49,7 +47,7 @@ class RegressionJob(Job):
     """
 
     monitor = "loss"
-    is_better = staticmethod(operator.lt)
+    mode = "min"
     steps_per_epoch = 4
 
     def __init__(self, config, load=None, folder=None, dies_in=None):
@@ -61,7 +59,7 @@ class RegressionJob(Job):
         """Returns the job of other phases of a plain config."""
         return cls(configs.resolve({**small, "phases": phases}), dies_in=dies_in)
 
-    def callbacks(self, model):
+    def make_callbacks(self, model):
         return [die_in(self.dies_in)]
 
     def build(self):
@@ -73,7 +71,7 @@ class RegressionJob(Job):
     def compile(self, model, optimizer):
         model.compile(optimizer, loss="mse")
 
-    def fit_arguments(self, epochs):
+    def feed(self, epochs):
         return {"x": INPUTS, "y": INPUTS[:, :1], "batch_size": 4}
 
 

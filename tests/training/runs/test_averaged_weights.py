@@ -35,13 +35,13 @@ def run(tmp_path_factory):
         def on_train_batch_end(self, batch, logs=None):
             seen.append([np.array(v) for v in self.model.trainable_variables])
 
-    job.callbacks = lambda model: [Seen()]
+    job.make_callbacks = lambda model: [Seen()]
     folder = tmp_path_factory.mktemp("averaged")
     return job, folder, *train(job, folder), seen
 
 
 @pytest.mark.slow
-def test_the_kept_models_are_averages(run):
+def test_saved_models_are_averages(run):
     """The second phase begins at the averages of the first, and continues them."""
     _, _, model, _, seen = run
     average = seen[0]
@@ -55,11 +55,11 @@ def test_the_kept_models_are_averages(run):
 
 
 @pytest.mark.slow
-def test_the_best_model_has_the_score_of_its_epoch(run):
+def test_best_model_has_the_score_of_its_epoch(run):
     job, folder, _, history, _ = run
     best = keras.saving.load_model(folder / "best.keras")
     job.compile(best, keras.optimizers.SGD())
-    data = job.fit_arguments(range(1))["validation_data"]
+    data = job.feed(range(1))["validation_data"]
     score = best.evaluate(data, return_dict=True, verbose=0)["loss"]
     row = max(history, key=lambda row: row[job.monitor])
     np.testing.assert_allclose(score, row["val_loss"], rtol=1e-5)

@@ -1,4 +1,4 @@
-"""What `TF_CONFIG` may say."""
+"""Clusters of the environment variable `TF_CONFIG`."""
 
 import json
 import pathlib
@@ -29,7 +29,7 @@ def test_workers_in_the_order_of_tensorflow(monkeypatch, content, addresses, ind
     assert cluster.from_environment() == cluster.Cluster(addresses, index)
 
 
-def test_each_worker_writes_in_a_folder_of_its_own():
+def test_each_worker_has_a_folder():
     path = pathlib.Path("runs/digits")
     chief, worker = (cluster.Cluster(["a:1", "b:2"], index) for index in (0, 1))
     assert chief.folder(path) == path
@@ -37,31 +37,29 @@ def test_each_worker_writes_in_a_folder_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text",
     [
-        (None, "needs the environment variable TF_CONFIG"),
-        ("{", "must be JSON.*Received: {"),
-        ("[]", "a mapping with a mapping `cluster`"),
-        ('{"cluster": {"worker": ["a:1"]}}', "a mapping `task`"),
-        (json.dumps(task(ps=["a:1"])), "chief and worker alone"),
-        (json.dumps(task(worker=["a"])), "a list of `host:port` for `worker`"),
-        (json.dumps(task(worker=["a:99999"])), "a list of `host:port`"),
-        (json.dumps(task(worker="a:1")), "a list of `host:port`"),
-        (json.dumps(task("chief")), r"`type` is one of \['worker'\]"),
-        (json.dumps(task(index=2)), "an `index` below 2"),
-        (json.dumps(task(index="0")), "an `index` below 2"),
-        (json.dumps(task(["worker"])), r"`type` is one of \['worker'\]"),
-        (json.dumps(task({"worker": 0})), r"`type` is one of \['worker'\]"),
-        ("[" * 100_000, r"must be JSON.*Received: \[{200}\.$"),
-        (json.dumps(task(worker=["a:" + 5000 * "1"])), "a list of `host:port`"),
-        (json.dumps(task(worker=["a:1", "b:2", "a:1"])), "all addresses differ.*: a:1"),
-        (json.dumps(task(worker=["a:1", "A:01"])), "all addresses differ.*: a:1"),
-        (json.dumps(task(chief=["a:1"], worker=["a:1"])), "all addresses differ"),
+        None,
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"cluster": {"worker": ["a:1"]}}',
+        json.dumps(task(ps=["a:1"])),
+        json.dumps(task(worker=["a"])),
+        json.dumps(task(worker=["a:99999"])),
+        json.dumps(task(worker="a:1")),
+        json.dumps(task("chief")),
+        json.dumps(task(["worker"])),
+        json.dumps(task(index=2)),
+        json.dumps(task(index="0")),
+        json.dumps(task(worker=["a:1", "A:01"])),
+        json.dumps(task(chief=["a:1"], worker=["a:1"])),
     ],
+    ids=range(15),
 )
-def test_what_is_refused(monkeypatch, text, words):
+def test_invalid_environment_raises(monkeypatch, text):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if text is not None:
         monkeypatch.setenv("TF_CONFIG", text)
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match="TF_CONFIG.*such as"):
         cluster.from_environment()

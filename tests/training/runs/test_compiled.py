@@ -6,7 +6,7 @@ import pytest
 
 from training.errors import InputError
 from training.files import saved_model
-from training.runs.checkpoint import CompiledVariant, compiled_once
+from training.runs.checkpoint import CompiledVariant
 
 
 def new_run(seed):
@@ -22,7 +22,7 @@ def values(model, optimizer):
     return [v.numpy() for v in [*model.variables, *optimizer.variables]]
 
 
-def test_a_run_gets_the_model_of_the_run_before_in_its_own_state():
+def test_next_run_assigns_its_state_to_the_model():
     compiled, first = CompiledVariant(), new_run(0)
     assert compiled.trained(*first) is not None
     model, optimizer, _ = first
@@ -36,7 +36,7 @@ def test_a_run_gets_the_model_of_the_run_before_in_its_own_state():
     assert int(optimizer.iterations) == 0
 
 
-def test_a_loaded_model_takes_the_weights_of_the_next_file(tmp_path):
+def test_next_file_assigns_its_weights_to_the_model(tmp_path):
     compiled, loaded = CompiledVariant(), []
     for seed in range(2):
         model, path = new_run(seed)[0], tmp_path / f"{seed}.keras"
@@ -48,27 +48,3 @@ def test_a_loaded_model_takes_the_weights_of_the_next_file(tmp_path):
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(InputError, match="Remove it"):
         compiled.load(path, "Remove it.")
-
-
-def test_results_are_kept_for_one_model():
-    compiled, made = CompiledVariant(), []
-
-    def make():
-        made.append(None)
-        return len(made)
-
-    one, other = object(), object()
-    assert [compiled.once(one, "split", make) for _ in range(2)] == [1, 1]
-    assert compiled.once(one, "diagnosis", make) == 2
-    assert compiled.once(other, "split", make) == 3
-    assert compiled.once(one, "split", make) == 4
-
-
-def test_jobs_share_models_within_a_context():
-    class Job:
-        compiled = None
-
-    jobs = [Job(), Job()]
-    with compiled_once(jobs):
-        assert jobs[0].compiled is jobs[1].compiled
-    assert jobs[0].compiled is not jobs[1].compiled

@@ -33,7 +33,7 @@ def test_hyperparameters_are_dotted_paths(small):
 
 
 @pytest.mark.slow
-def test_run_shows_training_validation_equilibrium_and_hyperparameters(tmp_path, small):
+def test_run_logs_training_equilibrium_and_hyperparameters(tmp_path, small):
     small["tensorboard"] = True
     directory = small_runs.finished(tmp_path / "run", configs.resolve(small))
     found = list(events(directory.run("model")))
@@ -57,7 +57,7 @@ def test_run_shows_training_validation_equilibrium_and_hyperparameters(tmp_path,
 
 
 @pytest.mark.slow
-def test_interrupted_run_writes_nothing_twice(tmp_path, small, monkeypatch):
+def test_resumed_run_writes_each_epoch_once(tmp_path, small, monkeypatch):
     small["tensorboard"] = True
     small["phases"] = [{"name": "tied", "epochs": 1, "gradient": "unrolled"}]
     small["phases"].append({"epochs": 2})

@@ -1,4 +1,4 @@
-"""A run that is killed between any two writes ends like one that is not."""
+"""A run that is killed between any two writes ends like an uninterrupted one."""
 
 import os
 import re

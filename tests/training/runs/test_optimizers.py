@@ -1,4 +1,4 @@
-"""Learning rates of step decay, of an inverse square root and of plateaus."""
+"""Optimizers, and learning rates of schedules."""
 
 import keras
 import numpy as np
@@ -29,17 +29,17 @@ class ScoredJob(RegressionJob):
     def build_model(self):
         return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 
-    def equilibrium(self, model):
+    def split(self, model):
         return None
 
-    def callbacks(self, model):
+    def make_callbacks(self, model):
         callback = keras.callbacks.LambdaCallback(
             on_epoch_end=self._score,
             on_train_batch_end=lambda batch, logs: self.rates.append(
                 float(model.optimizer.learning_rate)
             ),
         )
-        return [*super().callbacks(model), callback]
+        return [*super().make_callbacks(model), callback]
 
     def _score(self, epoch, logs):
         if self.scores[epoch] is not None:  # Other epochs are not validated.
@@ -60,7 +60,7 @@ def _rates(small, folder, optimizer, scores, deaths=()):
     return np.array(rates), model
 
 
-def test_a_plateau_lowers_the_rate_also_in_a_resumed_run(small, tmp_path):
+def test_plateau_lowers_the_rate_also_when_resumed(small, tmp_path):
     optimizer = {
         "learning_rate": 0.08,
         "schedule": "plateau",
@@ -79,7 +79,7 @@ def test_a_plateau_lowers_the_rate_also_in_a_resumed_run(small, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-def test_an_inverse_square_root_falls_from_the_end_of_the_warm_up(small, tmp_path):
+def test_inverse_square_root_falls_after_the_warmup(small, tmp_path):
     optimizer = {
         "learning_rate": 0.1,
         "schedule": "inverse_square_root",
@@ -94,25 +94,57 @@ def test_an_inverse_square_root_falls_from_the_end_of_the_warm_up(small, tmp_pat
     np.testing.assert_allclose(loaded.optimizer.learning_rate, rates[-1], rtol=1e-6)
 
 
+def schedule(num_steps=20, **arguments):
+    """Returns the learning rates of the steps of two epochs."""
+    config = OptimizerConfig(learning_rate=0.1, **arguments)
+    rate = build_optimizer(config, 2, num_steps // 2, "float32")._learning_rate
+    return np.array([float(rate(step)) for step in range(num_steps + 1)])
+
+
 def test_step_decay():
-    config = OptimizerConfig(
-        learning_rate=0.1, schedule="step", decay_epochs=[1, 1.5], decay_factor=0.2
-    )
-    schedule = build_optimizer(config, 2, 4, "float32")._learning_rate
-    rates = [float(schedule(step)) for step in range(8)]
-    np.testing.assert_allclose(rates, [0.1] * 4 + [0.02] * 2 + [0.004] * 2, rtol=1e-6)
+    rates = schedule(8, schedule="step", decay_epochs=[1, 1.5], decay_factor=0.2)
+    expected = [0.1] * 4 + [0.02] * 2 + [0.004] * 3
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+
+
+def test_cosine_decay_with_warmup():
+    rates = schedule(final_learning_rate=0.001, warmup_epochs=0.5)
+    np.testing.assert_allclose(rates[:6], np.linspace(0, 0.1, 6), atol=1e-7)
+    half_way = (rates[12] + rates[13]) / 2
+    assert half_way == pytest.approx((0.1 + 0.001) / 2, rel=1e-3)
+    assert rates[20] == pytest.approx(0.001, rel=1e-3)
+
+
+def test_polynomial_decay():
+    rates = schedule(final_learning_rate=0.01, schedule="poly")
+    expected = 0.01 + 0.09 * (1 - np.arange(21) / 20) ** 0.9
+    np.testing.assert_allclose(rates, expected, rtol=1e-5)
+
+
+def test_constant():
+    np.testing.assert_allclose(schedule(schedule="constant"), 0.1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_momentum_decay_and_clipping(nesterov):
+    config = OptimizerConfig("sgd", nesterov, weight_decay=1e-4, clip_norm=2.0)
+    optimizer = build_optimizer(config, 1, 1, "float32")
+    assert (optimizer.momentum, optimizer.nesterov) == (0.9, nesterov)
+    assert (optimizer.weight_decay, optimizer.global_clipnorm) == (1e-4, 2.0)
 
 
 @pytest.mark.parametrize(
-    "arguments, words",
+    "arguments, name",
     [
-        ({"schedule": "step"}, "which needs it. Received: decay_epochs=None"),
-        ({"decay_epochs": [1.0]}, "is for the schedule `step`"),
-        ({"schedule": "step", "decay_epochs": [2.0, 1.0]}, "must ascend"),
-        ({"schedule": "plateau", "warmup_epochs": 0.5}, "must be 0 with.*plateau"),
-        ({"schedule": "inverse_square_root"}, "at least one step"),
+        ({"schedule": "step"}, "decay_epochs"),
+        ({"decay_epochs": [1.0]}, "decay_epochs"),
+        ({"schedule": "step", "decay_epochs": [2.0, 1.0]}, "decay_epochs"),
+        ({"schedule": "plateau", "warmup_epochs": 0.5}, "warmup_epochs"),
+        ({"schedule": "poly", "warmup_epochs": 0.5}, "warmup_epochs"),
+        ({"schedule": "inverse_square_root"}, "warmup_epochs"),
+        ({"warmup_epochs": 2.0}, "warmup_epochs"),
     ],
 )
-def test_schedules_that_lack_an_argument_are_refused(arguments, words):
-    with pytest.raises(InputError, match=words):
+def test_invalid_schedule_raises(arguments, name):
+    with pytest.raises(InputError, match=f"`optimizer.{name}`.*Received"):
         build_optimizer(OptimizerConfig(**arguments), 2, 10, "float32")

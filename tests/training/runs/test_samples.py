@@ -1,4 +1,4 @@
-"""What a run keeps of its data, so that later commands can do without them."""
+"""Samples that a run saves, so that later commands need no data."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ MULTISCALE = {
 }
 
 
-@pytest.fixture(params=["single_scale", pytest.param("mdeq", marks=pytest.mark.slow)])
+@pytest.fixture(params=["single_scale", "mdeq"])
 def run(request, tmp_path):
     """The folder of a run on a folder of images that is gone."""
     generator = np.random.default_rng(0)
@@ -53,7 +53,7 @@ def run(request, tmp_path):
 
 
 @pytest.mark.slow
-def test_exports_and_diagnoses_use_the_samples_of_the_run(run, tmp_path, capsys):
+def test_export_and_diagnose_without_data(run, tmp_path, capsys):
     diagnosis = run / "model" / records.DIAGNOSIS
     before = diagnosis.read_text()
     diagnosis.unlink()
@@ -73,7 +73,7 @@ def test_exports_and_diagnoses_use_the_samples_of_the_run(run, tmp_path, capsys)
     assert str(file) in error and "Remove it" in error
 
 
-def test_an_export_normalizes_as_the_preprocessor_does():
+def test_export_normalizes_like_the_preprocessor():
     from types import SimpleNamespace
 
     from training.experiments.classification.mdeq import (

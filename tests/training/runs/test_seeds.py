@@ -42,7 +42,7 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_table_has_the_mean_and_deviation_of_the_seeds(run):
+def test_table_has_mean_and_deviation(run):
     path, _ = run
     scores = []
     for seed in (3, 5):
@@ -62,7 +62,7 @@ def test_a_table_has_the_mean_and_deviation_of_the_seeds(run):
 
 
 @pytest.mark.slow
-def test_a_run_of_a_seed_is_the_run_with_this_seed(run, tmp_path):
+def test_run_of_a_seed_equals_a_single_run(run, tmp_path):
     path, train = run
     changes = ("seeds=null", "seed=5", "variants={plain: {}}")
     single = [*train[:2], *(word for change in changes for word in ("--set", change))]
@@ -75,7 +75,7 @@ def test_a_run_of_a_seed_is_the_run_with_this_seed(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_interrupted_comparison_trains_the_missing_seed(run, capsys):
+def test_resume_measures_the_missing_seed(run, capsys):
     path, train = run
     before = (path / "report.txt").read_text()
     file = path / "tied" / "seed_5" / records.EVALUATION
@@ -87,7 +87,7 @@ def test_an_interrupted_comparison_trains_the_missing_seed(run, capsys):
 
 
 @pytest.mark.slow
-def test_a_finished_run_takes_more_seeds_and_keeps_the_old(run, tmp_path):
+def test_finished_run_takes_more_seeds(run, tmp_path):
     path, train = run
     copy = shutil.copytree(path, tmp_path / "run")
     kept = {
@@ -104,7 +104,7 @@ def test_a_finished_run_takes_more_seeds_and_keeps_the_old(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_commands_take_a_variant_or_one_of_its_runs(run, tmp_path, capsys):
+def test_commands_select_runs(run, tmp_path, capsys):
     path, _ = run
     out = ["--format", "litert", "--out", str(tmp_path / "model.tflite")]
     assert main(["diagnose", str(path), "--variant", "plain"]) == 0
@@ -118,19 +118,6 @@ def test_commands_take_a_variant_or_one_of_its_runs(run, tmp_path, capsys):
     assert main(["export", str(path), "--variant", "plain/seed_5", *out]) == 0
     assert main(["export", str(path), "--variant", "plain/seed_4", *out]) == 2
     assert "Did you mean `plain/seed_" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("seeds", [[], [1, 1], [-1], [0.5], 3, [2**31]])
-def test_seeds_that_are_none_are_refused(small, seeds):
-    with pytest.raises(InputError, match="seeds"):
-        configs.resolve({**small, "seeds": seeds})
-
-
-@pytest.mark.parametrize("change", ["seed", "seeds"])
-def test_variants_share_their_seeds(small, change):
-    variants = {"one": {change: 1}}
-    with pytest.raises(InputError, match=f"`{change}`"):
-        configs.resolve({**small, "seeds": [0, 1], "variants": variants})
 
 
 def test_names_of_runs(small):

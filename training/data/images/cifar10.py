@@ -61,25 +61,15 @@ def _decode(encoded, label):
 def _from_tfds(split):
     import tensorflow_datasets
 
-    try:
+    remedy = "Check the connection, or give a folder of TFRecords as `data.directory`."
+    with tfds.preparing("cifar10", remedy):
         dataset = tensorflow_datasets.load("cifar10", split=split, as_supervised=True)
-    except tfds.preparation_errors() as error:
-        raise InputError(
-            "TensorFlow Datasets could not load cifar10. Check the connection, or give "
-            f"a folder of TFRecords as `data.directory`. ({error})"
-        ) from error
-    with tfds.reading("cifar10"):
+    try:
         batches = list(dataset.batch(1000).as_numpy_iterator())
-    images, labels = map(np.concatenate, zip(*batches, strict=True))
-    _check_labels(labels, f"tfds cifar10 {split}")
-    return in_memory(images, labels.astype(np.int32))
-
-
-def _check_labels(labels, source):
-    is_bad = (labels < 0) | (labels >= NUM_CLASSES)
-    if is_bad.any():
-        position = int(np.argmax(is_bad))
+    except tf.errors.OpError as error:
         raise InputError(
-            f"Labels must be in 0 ... {NUM_CLASSES - 1}. "
-            f"Received: label={labels[position]} in record {position} of {source}."
-        )
+            "TensorFlow Datasets could not read cifar10: one of its files is damaged, "
+            "or gone. Prepare it again with `tfds build cifar10 --overwrite`."
+        ) from error
+    images, labels = map(np.concatenate, zip(*batches, strict=True))
+    return in_memory(images, labels.astype(np.int32))

@@ -57,7 +57,8 @@ class JPEGTransform:
         else:
             image = resized_center_crop(encoded, self.image_size)
         if config.horizontal_flip:
-            image = random_flip(image, flip_key)
+            is_mirrored = tf.random.stateless_uniform([], flip_key) < 0.5
+            image = tf.where(is_mirrored, tf.reverse(image, axis=[1]), image)
         return image, label
 
 
@@ -193,14 +194,10 @@ def resized_center_crop(encoded, size):
     shortest = tf.minimum(height, width)
     height, width = height * short // shortest, width * short // shortest
     image = resize(image, height, width)
-    top, left = _half(height - size), _half(width - size)
+    top, left = (
+        tf.cast(tf.round((side - size) / 2), tf.int32) for side in (height, width)
+    )
     return tf.ensure_shape(image[top : top + size, left : left + size], (size, size, 3))
-
-
-def random_flip(image, key):
-    """Returns the image `(height, width, channels)`, mirrored with probability 0.5."""
-    is_mirrored = tf.random.stateless_uniform([], key) < 0.5
-    return tf.where(is_mirrored, tf.reverse(image, axis=[1]), image)
 
 
 def resize(image, height, width):
@@ -241,7 +238,3 @@ def _central(height, width):
 
 def _between(low, high, uniform):
     return low + (high - low) * uniform
-
-
-def _half(difference):
-    return tf.cast(tf.round(difference / 2), tf.int32)

@@ -3,14 +3,7 @@
 import functools
 
 from .mazes import Mazes, read_mazes
-from .sequences import (
-    A5,
-    GENERATORS,
-    Chains,
-    PrefixSums,
-    Words,
-    compositions,
-)
+from .sequences import Chains, PrefixSums, Words
 from .sudoku import Sudoku, read_puzzles
 from .task import (
     Examples,
@@ -24,8 +17,6 @@ from .task import (
 )
 
 __all__ = [
-    "A5",
-    "GENERATORS",
     "TASKS",
     "Chains",
     "Examples",
@@ -35,7 +26,6 @@ __all__ = [
     "ReasoningTask",
     "Sudoku",
     "Words",
-    "compositions",
     "held_out_examples",
     "in_even_batches",
     "least_evaluations",

@@ -12,29 +12,6 @@ _NOISE_FEATURES = 4
 _NOISE = 0.3
 
 
-def draw_chains(generator, count, chains, length):
-    """Draws graphs of several chains, each with its own class.
-
-    Args:
-        generator: NumPy's `Generator`.
-        count: Integer. The number of graphs.
-        chains: Integer. Chains of a graph.
-        length: Integer. Nodes of a chain.
-
-    Returns:
-        Features `(count, chains * length, 6)`: the class, one-hot at the first node of
-        a chain and zero at the others, followed by noise. And for every node the class
-        of its chain, `(count, chains * length)`.
-    """
-    classes = generator.integers(_CHAIN_CLASSES, size=(count, chains))
-    nodes = count, chains, length
-    ends = np.zeros((*nodes, _CHAIN_CLASSES))
-    ends[:, :, 0] = np.eye(_CHAIN_CLASSES)[classes]
-    noise = generator.normal(0.0, _NOISE, (*nodes, _NOISE_FEATURES))
-    features = np.concatenate([ends, noise], axis=-1)
-    return features.reshape(count, chains * length, -1), np.repeat(classes, length, 1)
-
-
 def compositions(factors, elements):
     """Returns the table of a product of permutations.
 
@@ -50,21 +27,6 @@ def compositions(factors, elements):
     return np.array(
         [[places[tuple(p[i] for i in q)] for q in elements] for p in factors]
     )
-
-
-def running_products(table, factors):
-    """Returns the products of all prefixes of words, `(batch, length)`.
-
-    Args:
-        table: Array from `compositions`. The first element is the identity.
-        factors: Integer array `(batch, length)` of indices of factors.
-    """
-    product = np.zeros(len(factors), "int32")
-    products = []
-    for factor in factors.T:
-        product = table[factor, product]
-        products.append(product)
-    return np.stack(products, axis=1)
 
 
 def _is_even(permutation):
@@ -144,8 +106,15 @@ class Chains(ReasoningTask):
 
     def _draw(self, generator, count, level, held_out):
         del held_out
-        features, classes = draw_chains(generator, count, self.num_chains, level)
-        graphs = of_sequences(features.astype("float32"), classes, level - 1)
+        classes = generator.integers(_CHAIN_CLASSES, size=(count, self.num_chains))
+        nodes = count, self.num_chains, level
+        # The class, one-hot at the first node of a chain and zero at the others.
+        ends = np.zeros((*nodes, _CHAIN_CLASSES))
+        ends[:, :, 0] = np.eye(_CHAIN_CLASSES)[classes]
+        noise = generator.normal(0.0, _NOISE, (*nodes, _NOISE_FEATURES))
+        features = np.concatenate([ends, noise], axis=-1).astype("float32")
+        features = features.reshape(count, self.num_chains * level, -1)
+        graphs = of_sequences(features, np.repeat(classes, level, 1), level - 1)
         return graphs._replace(difficulty=np.full(count, level, "int32"))
 
 
@@ -199,4 +168,8 @@ class Words(ReasoningTask):
         del held_out
         shape = count, level
         letters = generator.integers(self.num_tokens, size=shape, dtype="int32")
-        return of_sequences(letters, running_products(self._after, letters), level - 1)
+        products, product = [], np.zeros(count, "int32")  # The identity.
+        for letter in letters.T:
+            product = self._after[letter, product]
+            products.append(product)
+        return of_sequences(letters, np.stack(products, axis=1), level - 1)

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...errors import InputError
-
 
 class Puzzles(NamedTuple):
     """Puzzles of one board, each with its unique solution.
@@ -62,22 +60,10 @@ class Board:
         self.units = units.tolist()
 
 
-_BOARDS = (
-    Board(2, 2, splits_solutions=False),
-    Board(2, 3, splits_solutions=True),
-)
-
-
-def find_board(side):
-    """Returns the `Board` of a side.
-
-    Raises:
-        InputError: If the side is neither 4 nor 6.
-    """
-    for board in _BOARDS:
-        if board.side == side:
-            return board
-    raise InputError(f"`side` must be 4 or 6, cells of a row. Received: side={side!r}.")
+BOARDS = {
+    4: Board(2, 2, splits_solutions=False),
+    6: Board(2, 3, splits_solutions=True),
+}
 
 
 class Solutions(NamedTuple):

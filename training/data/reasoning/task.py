@@ -4,7 +4,6 @@ Training batches and held-out examples are drawn here, without TensorFlow.
 """
 
 import abc
-import numbers
 from typing import NamedTuple
 
 import numpy as np
@@ -52,9 +51,7 @@ class Levels(NamedTuple):
     step: int = 1
 
     def __contains__(self, level):
-        return _is_integer(level) and level in range(
-            self.minimum, self.maximum + 1, self.step
-        )
+        return level in range(self.minimum, self.maximum + 1, self.step)
 
 
 class ReasoningTask(abc.ABC):
@@ -98,10 +95,9 @@ class ReasoningTask(abc.ABC):
             `Examples`.
 
         Raises:
-            InputError: If the level does not exist, or `count` is not positive.
+            InputError: If the level does not exist.
         """
         self.check_level(level)
-        check_count("count", count)
         return self._draw(generator, count, level, held_out)
 
     def check_level(self, level):
@@ -117,18 +113,6 @@ class ReasoningTask(abc.ABC):
     @abc.abstractmethod
     def _draw(self, generator, count, level, held_out):
         """Returns the `Examples`."""
-
-
-def check_count(name, value):
-    """Raises `InputError` unless a value is a positive integer."""
-    if not _is_integer(value) or value < 1:
-        raise InputError(
-            f"`{name}` must be a positive integer. Received: {name}={value!r}."
-        )
-
-
-def _is_integer(value):
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def of_sequences(inputs, targets, distance):
@@ -185,11 +169,7 @@ def least_evaluations(distance, reach):
         distance: Integer or integer array: `Examples.distance`.
         reach: Positive integer. Positions that information travels in an evaluation: 1
             for each convolution of 3 positions on the longest path through the cell.
-
-    Raises:
-        InputError: If `reach` is not a positive integer.
     """
-    check_count("reach", reach)
     return -(-distance // reach)
 
 
@@ -210,7 +190,7 @@ def training_batches(task, levels, batch_size, seed, steps):
         Inputs, targets and weights, as in `Examples`.
 
     Raises:
-        InputError: If a level or the batch size is invalid.
+        InputError: If a level does not exist.
     """
     for step in steps:
         generator = np.random.default_rng([_TRAINING, seed, step])
@@ -228,7 +208,7 @@ def held_out_examples(task, level, count, seed):
         seed: Non-negative integer.
 
     Raises:
-        InputError: If the level or the count is invalid.
+        InputError: If the level does not exist.
     """
     generator = np.random.default_rng([_TEST, seed, level])
     return task.examples(generator, count, level, held_out=True)

@@ -2,13 +2,13 @@
 
 import contextlib
 import functools
-import gzip
 import json
 import os
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+
+import tensorflow as tf
 
 from ...errors import InputError
 from ...files.atomic_file import write_text
@@ -17,7 +17,6 @@ from ...files.input_file import check_file, check_folder
 # The origin of the number of records, and the remedy if it is wrong.
 COUNTED_HERE = "in the file *-record-counts.json beside it: remove that"
 COUNTED_BY_TFDS = "in its dataset_info.json: prepare the dataset again"
-_CHUNK = 1 << 20
 _MAXIMUM = 1 << 40
 
 
@@ -48,10 +47,9 @@ def in_folder(directory, name):
 def count_records(files, cache):
     """Returns the number of records of each GZIP-compressed shard.
 
-    Shards do not store the number, so each is decompressed once, up to its checksum.
-    The cache keeps the number as long as the shard's size and modification time stay
-    the same; a `RecordReader` detects a wrong number. In a read-only folder, every
-    process counts.
+    Shards do not store the number, so each is read once. The cache keeps the number as
+    long as the shard's size and modification time stay the same; a `RecordReader`
+    detects a wrong number. In a read-only folder, every process counts.
 
     Args:
         files: List of `pathlib.Path`s of shards.
@@ -106,38 +104,26 @@ def _read(cache):
         return {}
     if not isinstance(known, dict):
         return {}
-    return {state: count for state, count in known.items() if _is_count(count)}
-
-
-def _is_count(value):
-    return type(value) is int and 0 < value < _MAXIMUM
+    return {
+        state: count
+        for state, count in known.items()
+        if type(count) is int and 0 < count < _MAXIMUM
+    }
 
 
 @functools.cache
 def _count(file, state):
     del state  # Only distinguishes files of the same name.
+    records = tf.data.TFRecordDataset(str(file), "GZIP")
     try:
-        with gzip.open(file) as stream:
-            number = 0
-            while _skip_record(stream, file, number):
-                number += 1
-    except (EOFError, OSError, zlib.error) as error:
-        raise InputError(f"{file} is truncated or damaged: {error}") from error
+        zero = tf.constant(0, tf.int64)
+        number = int(records.reduce(zero, lambda count, _: count + 1))
+    except tf.errors.OpError as error:
+        # TensorFlow prefixes the message with the name of the operation, {{...}}.
+        reason = error.message.rpartition("}}")[2].partition("[Op:")[0].strip()
+        raise InputError(
+            f"{file} is truncated or damaged, or no TFRecord file: {reason}"
+        ) from error
     if not number:
         raise InputError(f"{file} holds no records.")
     return number
-
-
-def _skip_record(stream, file, number):
-    """Reads length (8 bytes), its checksum (4), the data and their checksum (4)."""
-    header = stream.read(12)
-    if not header:
-        return False
-    missing = int.from_bytes(header[:8], "little") + 4
-    while missing and (skipped := len(stream.read(min(missing, _CHUNK)))):
-        missing -= skipped
-    if missing or len(header) < 12:
-        raise InputError(
-            f"{file} is damaged, or no TFRecord file: it ends inside record {number}."
-        )
-    return True

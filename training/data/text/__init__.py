@@ -1,6 +1,6 @@
 """Texts of language models, their tokenizers, and segments of token ids."""
 
-from .corpus import Corpus, embedded, fetch, from_directory, from_file, from_tfds
+from .corpus import Corpus, embedded, fetch, from_directory, from_file
 from .segments import encode, segments
 from .tokenizer import find_tokenizer
 from .word_tokenizer import WordTokenizer
@@ -14,6 +14,5 @@ __all__ = [
     "find_tokenizer",
     "from_directory",
     "from_file",
-    "from_tfds",
     "segments",
 ]

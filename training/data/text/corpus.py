@@ -10,7 +10,6 @@ import keras
 from ...config.errors import closest
 from ...errors import InputError
 from ...files.input_file import check_folder, read_text
-from .. import tfds
 
 # File names of (train, validation, test). Only the layouts in `_WITHOUT_TEST` may lack
 # the last file.
@@ -22,12 +21,6 @@ _LAYOUTS = (
     ("train.txt", "validation.txt", "test.txt"),
 )
 _WITHOUT_TEST = _LAYOUTS[-2:]
-# Name for users -> (name in TensorFlow Datasets, its splits). lm1b has no validation
-# split; its held-out text is halved.
-_TFDS = {
-    "lm1b": ("lm1b", ("train", "test[50%:]", "test[:50%]")),
-    "wiki40b": ("wiki40b/en", ("train", "validation", "test")),
-}
 
 
 class Source(NamedTuple):
@@ -107,69 +100,20 @@ def from_directory(path):
     return Corpus(*texts, *(3 - len(texts)) * [""])
 
 
-def from_file(path, validation_fraction=0.1, test_fraction=0.0):
-    """Returns the `Corpus` of one UTF-8 file, cut in three contiguous parts.
+def from_file(path, validation_fraction=0.1):
+    """Returns the `Corpus` of one UTF-8 file, cut in two; the test text is empty.
 
-    A cut can be inside a line or a word.
+    The cut can be inside a line or a word.
 
     Args:
         path: The file.
         validation_fraction: Float in [0, 1). The fraction of the characters for
-            validation, before the test characters. Defaults to `0.1`.
-        test_fraction: Float in [0, 1). The fraction of the characters for testing, the
-            last ones. Defaults to `0.0`.
+            validation, the last ones. Defaults to `0.1`.
 
     Raises:
-        InputError: If the file is missing, empty or not text, or if the fractions leave
-            no text to train on.
+        InputError: If the file is missing, empty or not text.
     """
-    return _cut(read_text(path), validation_fraction, test_fraction)
-
-
-def from_tfds(name, data_dir=None, max_examples=None):
-    """Returns the `Corpus` of a text set of TensorFlow Datasets.
-
-    Each example (a sentence of `lm1b`, an article of `wiki40b`) ends with a line break.
-    Texts are held in memory: without `max_examples`, `lm1b` takes 4 GB and `wiki40b`
-    more.
-
-    Args:
-        name: `"lm1b"`, whose validation split is the second half of the held-out text
-            and whose test split is the first, or `"wiki40b"` (English).
-        data_dir: Folder of the datasets of TFDS. Defaults to the folder of TFDS.
-        max_examples: Optional positive integer. The number of first examples of a split
-            to take.
-
-    Raises:
-        InputError: If the name is unknown, or the set cannot be loaded.
-    """
-    if name not in _TFDS:
-        raise InputError(
-            f"The text set must be one of {list(_TFDS)}. Received: name={name!r}."
-            f"{closest(name, _TFDS)}"
-        )
-    import tensorflow_datasets
-
-    full_name, splits = _TFDS[name]
-    try:
-        datasets = [
-            tensorflow_datasets.load(full_name, split=split, data_dir=data_dir)
-            for split in splits
-        ]
-    except tfds.preparation_errors() as error:
-        raise InputError(
-            f"TensorFlow Datasets could not load {full_name}. Check the connection, or "
-            f"give the folder where it is prepared as `data_dir`. ({error})"
-        ) from error
-    with tfds.reading(full_name):
-        texts = [list(_texts(dataset, max_examples)) for dataset in datasets]
-    try:
-        return Corpus(*map(_joined, texts))
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"The text set {full_name} holds something else than UTF-8 text: {error}. "
-            "Prepare it again."
-        ) from error
+    return _cut(read_text(path), validation_fraction, test_fraction=0.0)
 
 
 def embedded():
@@ -246,25 +190,9 @@ def _incomplete(directory, layouts, present):
 
 
 def _cut(text, validation_fraction, test_fraction):
-    fractions = (validation_fraction, test_fraction)
-    if min(fractions) < 0 or sum(fractions) >= 1:
-        raise InputError(
-            "Fractions must be at least 0, and less than 1 together. Received: "
-            f"validation_fraction={validation_fraction}, test_fraction={test_fraction}."
-        )
-    validation = int(len(text) * (1 - sum(fractions)))
+    validation = int(len(text) * (1 - (validation_fraction + test_fraction)))
     test = len(text) - int(len(text) * test_fraction)
     return Corpus(text[:validation], text[validation:test], text[test:])
-
-
-def _texts(dataset, max_examples):
-    if max_examples is not None:
-        dataset = dataset.take(max_examples)
-    return (example["text"] for example in dataset.as_numpy_iterator())
-
-
-def _joined(texts):
-    return "".join(f"{text.decode('utf-8').strip()}\n" for text in texts)
 
 
 def _unpack(url, name, work, target):

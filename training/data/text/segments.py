@@ -97,18 +97,22 @@ def segments(ids, batch_size, length, drop_remainder=False):
     Raises:
         InputError: If the text is too short for such streams.
     """
-    ids = _integers(ids)
-    _check_positive(batch_size, length)
     stream_length = len(ids) // batch_size
-    _check_stream(len(ids), batch_size, length if drop_remainder else 1)
     num_targets = stream_length - 1
+    least = length if drop_remainder else 1
+    if num_targets < least:
+        raise InputError(
+            f"A text of {len(ids)} tokens is too short for {batch_size} streams of at "
+            f"least {least + 1} tokens, which need {batch_size * (least + 1)}. Give "
+            "more text, a smaller batch size or shorter segments."
+        )
     remainder = num_targets % length
     stop = num_targets - remainder if drop_remainder else num_targets
     has_shorter = remainder > 0 and not drop_remainder
     shape = (batch_size, None if has_shorter else length)
     with tf.device("CPU:0"):
         streams = tf.constant(
-            ids[: batch_size * stream_length].reshape(batch_size, -1), tf.int32
+            np.reshape(ids[: batch_size * stream_length], (batch_size, -1)), tf.int32
         )  # (B, n)
 
     def segment(start):
@@ -118,33 +122,3 @@ def segments(ids, batch_size, length, drop_remainder=False):
 
     dataset = tf.data.Dataset.range(0, stop, length).map(segment)
     return prefetched(dataset)
-
-
-def _integers(ids):
-    ids = np.asarray(ids)
-    if not ids.size:
-        ids = ids.astype(np.int32)
-    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
-        raise InputError(
-            "Token ids must be integers of shape (num_tokens,). Received: "
-            f"shape={ids.shape}, dtype={ids.dtype}."
-        )
-    return ids
-
-
-def _check_positive(batch_size, length):
-    if batch_size < 1 or length < 1:
-        raise InputError(
-            "Batch size and length must be at least 1. Received: "
-            f"batch_size={batch_size}, length={length}."
-        )
-
-
-def _check_stream(num_tokens, batch_size, num_targets):
-    needed = batch_size * (num_targets + 1)
-    if num_tokens < needed:
-        raise InputError(
-            f"A text of {num_tokens} tokens is too short for {batch_size} streams of "
-            f"at least {num_targets + 1} tokens, which need {needed}. Give more text, "
-            "a smaller batch size or shorter segments."
-        )

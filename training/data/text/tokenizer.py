@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from deq_keras.tokenizers import CharacterTokenizer
 
-from ...config.errors import closest
 from ...errors import InputError
 from ...files import atomic_file
 from .segments import lines
@@ -22,7 +21,6 @@ _LEARNED = {
     "character": CharacterTokenizer,
     "subword": keras_hub.tokenizers.WordPieceTokenizer,
 }
-_LEVELS = (*_LEARNED, "byte")
 
 
 def find_tokenizer(
@@ -59,11 +57,9 @@ def find_tokenizer(
         creates the folder if needed.
 
     Raises:
-        InputError: If the text is empty, an argument is invalid, or the cache has
-            another vocabulary: a model that was trained with it would read other
-            tokens.
+        InputError: If an argument is invalid, or the cache has another vocabulary: a
+            model that was trained with it would read other tokens.
     """
-    _check(level, training_text)
     arguments = _arguments(level, lower_case, minimum_count, vocabulary_size)
     if level == "byte":
         return keras_hub.tokenizers.ByteTokenizer(lowercase=False), _keep_nothing
@@ -120,7 +116,7 @@ def _keep(name, content, directory):
 
 
 def _keep_nothing(directory):
-    """Does nothing: bytes need no cache, or it is up to date."""
+    """Does nothing: bytes need no cache, or the cache is up to date."""
 
 
 def _digest(tokens):
@@ -135,16 +131,6 @@ def _cached(file):
     except (KeyError, OSError, RecursionError, TypeError, ValueError):
         return None
     return content if is_intact else None
-
-
-def _check(level, training_text):
-    if level not in _LEVELS:
-        raise InputError(
-            f"The level of the vocabulary must be one of {list(_LEVELS)}. Received: "
-            f"level={level!r}.{closest(level, _LEVELS)}"
-        )
-    if not training_text or training_text.isspace():
-        raise InputError("The training text is empty; a vocabulary needs words.")
 
 
 def _arguments(level, lower_case, minimum_count, vocabulary_size):

@@ -1,6 +1,7 @@
 """Audit of whether a weight-tied model has an equilibrium."""
 
-from typing import NamedTuple
+import dataclasses
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +18,8 @@ from .group_measurement import GroupMeasurement
 BUDGETS = (1, 2, 5, 10, 20, 50, 100, 200)
 
 
-class Audit(NamedTuple):
+@dataclass(frozen=True)
+class Audit:
     """The result of `audit`, plain numbers, strings and lists.
 
     Attributes:
@@ -56,12 +58,7 @@ class Audit(NamedTuple):
 
     def as_dict(self):
         """Returns the audit as a dict for JSON."""
-        groups = [
-            {**group._asdict(), "starts": [found._asdict() for found in group.starts]}
-            for group in self.groups
-        ]
-        judged = [criterion._asdict() for criterion in self.criteria]
-        return {**self._asdict(), "criteria": judged, "groups": groups}
+        return dataclasses.asdict(self)
 
 
 def audit(

@@ -1,6 +1,6 @@
 """Measurements of one group of problems, by budget and by initial state."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +18,8 @@ from ..settling import (
 STARTS = ("other", "zeros", "normal")
 
 
-class FoundFrom(NamedTuple):
+@dataclass(frozen=True)
+class FoundFrom:
     """Results from another initial state than the model's own, means over problems.
 
     Attributes:
@@ -38,7 +39,8 @@ class FoundFrom(NamedTuple):
     falling: float
 
 
-class FoundOfGroup(NamedTuple):
+@dataclass(frozen=True)
+class FoundOfGroup:
     """Measurements of a `Group`, plain numbers and lists.
 
     Attributes:

@@ -1,7 +1,5 @@
 """Builds, trains and evaluates an image classifier."""
 
-import operator
-
 import keras
 import numpy as np
 
@@ -18,17 +16,9 @@ _NUM_MONITORED = 4
 
 
 class ClassificationJob(ImageJob):
-    """One variant of an image classifier.
-
-    Args:
-        config: `ClassificationConfig`. Its `model.name` selects the model.
-        load: Function that returns the `ImageData`.
-        folder: `pathlib.Path` of the run.
-        distribution: Distribution of the training.
-    """
+    """One variant of an image classifier. `model.name` of the config selects it."""
 
     monitor = "val_accuracy"
-    is_better = staticmethod(operator.gt)
 
     @staticmethod
     def load_data(config, folder):
@@ -46,8 +36,14 @@ class ClassificationJob(ImageJob):
     def _is_explicit(self):
         return self._is_multiscale and self.config.model.explicit is not None
 
-    def equilibrium(self, model):
-        return None if self._is_explicit else self.split(model).layer
+    def split(self, model):
+        if self._is_explicit:
+            return None
+        if self._is_multiscale:
+            return EncoderSolverHead(
+                model.backbone.stem, model.backbone.deq, model.head
+            )
+        return super().split(model)
 
     def compile(self, model, optimizer):
         model.compile(
@@ -57,22 +53,15 @@ class ClassificationJob(ImageJob):
             jit_compile=self.config.jit_compile,
         )
 
-    def callbacks(self, model):
+    def make_callbacks(self, model):
         if self._is_explicit:
             return []
         num_samples = self.config.evaluation.num_samples
         if self._is_multiscale:
             images = sample(self.data.validation, num_samples)
-            return [self.diagnostics(model, model.preprocessor(images))]
+            return self.watch_equilibrium(model, model.preprocessor(images))
         images = sample(self.data.validation, min(num_samples, _NUM_MONITORED))
-        return [self.diagnostics(model, images)]
-
-    def split(self, model):
-        if self._is_multiscale:
-            return EncoderSolverHead(
-                model.backbone.stem, model.backbone.deq, model.head
-            )
-        return super().split(model)
+        return self.watch_equilibrium(model, images)
 
     @property
     def num_layers(self):
@@ -82,12 +71,12 @@ class ClassificationJob(ImageJob):
         batches = self.batches(model, self.data.test)
         return measure_at_budgets(answer, batches, accuracy, budgets)
 
-    def groups(self, model):
+    def group_problems(self, model):
         batches = self.batches(model, self.data.test).as_numpy_iterator()
         images, labels = map(np.concatenate, zip(*batches, strict=True))
         return [Group("test", images, labels)]
 
-    def servable(self, model):
+    def prepare_export(self, model):
         if self._is_multiscale:
             # The export accepts raw pixels, so it includes the normalization.
             shape = self.sample_inputs.shape[1:]

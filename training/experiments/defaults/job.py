@@ -8,14 +8,7 @@ from .tasks import TASKS
 
 
 class DefaultsJob(ArrayJob):
-    """One variant of the model of a task.
-
-    Args:
-        config: A `DefaultsConfig`.
-        load: Function that returns the function from seeds to examples.
-        folder: `pathlib.Path` of the run.
-        distribution: Distribution of the training.
-    """
+    """One variant of the model of a task."""
 
     @staticmethod
     def load_data(config, folder):
@@ -37,18 +30,17 @@ class DefaultsJob(ArrayJob):
         return TASKS[self.config.data.task].score(predictions, targets)
 
     def evaluate(self, model, budgets):
-        """See `Job`. Also measures the model at its own budget."""
+        """See `Job`. Also measures the model at its own budget, and the memory of a
+        training step."""
         own = self.equilibrium(model).solver.max_iter
-        return super().evaluate(model, sorted({own, *budgets}))
-
-    def facts(self, model):
         # Does not depend on the seed.
         memory = self.compiled.once(
             model, "memory", lambda: training_peak(self.config, self.training)
         )
         epochs = sum(phase.epochs for phase in self.config.phases)
         return {
-            "own_budget": self.equilibrium(model).solver.max_iter,
+            "own_budget": own,
             "updates": epochs * self.steps_per_epoch,
             "memory": memory,
+            **super().evaluate(model, sorted({own, *budgets})),
         }

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import operator
 from contextlib import nullcontext
 
 import keras
@@ -36,16 +35,12 @@ _EXPLICIT = {
 class LanguageModelJob(Job):
     """One variant of a language model.
 
-    Args:
-        config: A `LanguageModelConfig`.
-        load: Function that returns the `Text`, and a function that writes the
-            vocabulary into a folder.
-        folder: `pathlib.Path` of the run. Stores the vocabulary.
-        distribution: Distribution of the training.
+    `load_data` returns the `Text`, and a function that writes the vocabulary into a
+    folder.
     """
 
     monitor = "val_loss"
-    is_better = staticmethod(operator.lt)
+    mode = "min"
 
     @staticmethod
     def load_data(config, folder):
@@ -56,8 +51,8 @@ class LanguageModelJob(Job):
         """Returns the `Text`."""
         return self.data[0]
 
-    def keep(self):
-        super().keep()
+    def save_assets(self):
+        super().save_assets()
         _, keep_vocabulary = self.data
         keep_vocabulary(self.folder)
 
@@ -72,20 +67,30 @@ class LanguageModelJob(Job):
     def build_model(self):
         # Raises `InputError` if the text is too short.
         evaluation_segments(self.config.data, self._tested)
-        return self.make_model(self.config, self.text.tokenizer)
+        return self.build_network(self.text.tokenizer)
 
-    @staticmethod
-    def make_model(config, tokenizer):
-        """Builds the `NextTokenLossModel` of a config."""
-        return build_model(config, tokenizer)
+    def build_network(self, tokenizer):
+        """Returns the `NextTokenLossModel` of the config.
 
-    def equilibrium(self, model):
-        return getattr(model.causal_lm.backbone, "deq", None)
+        Raises:
+            InputError: If an argument of the model is invalid.
+        """
+        arguments = dataclasses.asdict(self.config.model)
+        classes = models.DEQTransformerBackbone, models.DEQTransformerCausalLM
+        for name, of_explicit in _EXPLICIT.items():
+            layers = arguments.pop(name)
+            if layers is not None:
+                classes = of_explicit
+                for strategy in STRATEGIES:
+                    del arguments[strategy]
+                arguments |= layers
+        preprocessor = models.DEQTransformerCausalLMPreprocessor(tokenizer)
+        return assemble(self.config, preprocessor, *classes, arguments)
 
     def compile(self, model, optimizer):
         model.compile(optimizer, jit_compile=self.config.jit_compile)
 
-    def fit_arguments(self, epochs):
+    def feed(self, epochs):
         config = self.config.data
         training = training_segments(config, self.text.train, epochs.start)
         validation = evaluation_segments(config, self.text.validation)
@@ -106,28 +111,28 @@ class LanguageModelJob(Job):
     def _tested(self):
         return self.text.test if len(self.text.test) else self.text.validation
 
-    def callbacks(self, model):
-        if self.equilibrium(model) is None:
-            return []
-        return [self.diagnostics(model, self.sample_inputs)]
+    def make_callbacks(self, model):
+        return self.watch_equilibrium(model, self.sample_inputs)
 
     def split(self, model):
         causal_lm = model.causal_lm
-        embedding, layer = causal_lm.backbone.token_embedding, causal_lm.backbone.deq
+        layer = getattr(causal_lm.backbone, "deq", None)
+        if layer is None:
+            return None
         return EncoderSolverHead(
-            embedding,
+            causal_lm.backbone.token_embedding,
             layer,
             lambda state: causal_lm.softmax(layer.cell.features(state)),
         )
 
-    def first_inputs(self):
+    def select_samples(self):
         """Returns validation segments, int32 `(num_samples, length)`, with as many
         positions as a training step has keys."""
         length = self.config.data.length + self.config.model.memory_length
         num_samples = self.config.evaluation.num_samples
         return sample_segments(self.text.validation, num_samples, length)
 
-    def evaluate(self, model, budgets):
+    def measure_model(self, model, budgets):
         segments = evaluation_segments(self.config.data, self._tested)
         layer = self.equilibrium(model)
         if layer is None:
@@ -149,34 +154,12 @@ class LanguageModelJob(Job):
             answer, batches, token_losses, budgets, loss_and_perplexity
         )
 
-    def servable(self, model):
+    def prepare_export(self, model):
         """See `Job`. The export returns log-probabilities of independent texts, without
         the memory, which would connect the texts of different callers."""
         causal_lm = model.causal_lm
         causal_lm.backbone.memory_length = 0
         return causal_lm, self.sample_inputs
-
-
-def build_model(config, tokenizer):
-    """Builds the `NextTokenLossModel` of a `LanguageModelConfig`.
-
-    Raises:
-        InputError: If an argument of the model is invalid.
-    """
-    arguments = dataclasses.asdict(config.model)
-    backbone_cls, task_cls = (
-        models.DEQTransformerBackbone,
-        models.DEQTransformerCausalLM,
-    )
-    for name, classes in _EXPLICIT.items():
-        layers = arguments.pop(name)
-        if layers is not None:
-            backbone_cls, task_cls = classes
-            for strategy in STRATEGIES:
-                del arguments[strategy]
-            arguments |= layers
-    preprocessor = models.DEQTransformerCausalLMPreprocessor(tokenizer)
-    return assemble(config, preprocessor, backbone_cls, task_cls, arguments)
 
 
 def assemble(config, preprocessor, backbone_cls, task_cls, arguments, **of_task):

@@ -19,18 +19,15 @@ class TextConfig:
 
     Args:
         source: `embedded` (the documentation that ships with Python), `file` (one UTF-8
-            file), `directory` (a folder with train.txt, validation.txt and optionally
-            test.txt, or a folder of WikiText or Penn Treebank), `lm1b` or `wiki40b`
-            (TensorFlow Datasets).
-        path: Path of the file or directory, or the `data_dir` of TensorFlow Datasets.
+            file) or `directory` (a folder with train.txt, validation.txt and optionally
+            test.txt, or a folder of WikiText or Penn Treebank).
+        path: Path of the file or directory.
         tokens: `character`, `word`, `subword` or `byte`.
         vocabulary_size: Positive integer. Maximum number of subwords. Required for
             `subword`, and only for it.
         lower_case: Boolean. Whether to convert the text to lower case.
         minimum_count: Positive integer. Rarer tokens become the unknown token.
         validation_fraction: Float. For `file`, the fraction at its end for validation.
-        max_examples: Positive integer or null. Limit of examples from TensorFlow
-            Datasets. Null uses all.
         batch_size: Positive integer. Number of texts that are read in parallel.
         length: Positive integer. Tokens per segment.
         steps_per_epoch: Positive integer or null. Segments per epoch. The next epoch
@@ -39,7 +36,7 @@ class TextConfig:
         evaluation_length: Positive integer. Tokens per segment in validation and test.
     """
 
-    source: Literal["embedded", "file", "directory", "lm1b", "wiki40b"] = "embedded"
+    source: Literal["embedded", "file", "directory"] = "embedded"
     path: str | None = None
     tokens: Literal["character", "word", "subword", "byte"] = "character"
     vocabulary_size: int | None = field(default=None, metadata=_VOCABULARY)
@@ -48,7 +45,6 @@ class TextConfig:
     validation_fraction: float = field(
         default=0.1, metadata={"above": 0.0, "maximum": 0.9}
     )
-    max_examples: int | None = field(default=None, metadata=COUNT)
     batch_size: int = field(default=12, metadata=BATCH)
     length: int = field(default=64, metadata=_LENGTH)
     steps_per_epoch: int | None = field(default=None, metadata=COUNT)

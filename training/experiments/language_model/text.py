@@ -93,10 +93,6 @@ def sample_segments(ids, num_samples, length):
 
 
 def _corpus(config):
-    if config.source in ("file", "directory") and config.path is None:
-        raise InputError(
-            f"`data.source: {config.source}` needs a `data.path`. Received: path=null."
-        )
     if config.source == "embedded":
         if config.path is not None:
             raise InputError(
@@ -105,8 +101,10 @@ def _corpus(config):
                 f"Received: source=embedded, path={config.path}."
             )
         return text.embedded()
+    if config.path is None:
+        raise InputError(
+            f"`data.source: {config.source}` needs a `data.path`. Received: path=null."
+        )
     if config.source == "file":
         return text.from_file(config.path, config.validation_fraction)
-    if config.source == "directory":
-        return text.from_directory(config.path)
-    return text.from_tfds(config.source, config.path, config.max_examples)
+    return text.from_directory(config.path)

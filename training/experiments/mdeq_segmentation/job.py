@@ -1,36 +1,24 @@
 """Builds, trains and evaluates a multiscale DEQ for segmentation."""
 
-import operator
-
 import keras
 import numpy as np
+import tensorflow as tf
 
-from ...data.segmentation import evaluation_batches, load, sample
-from ...errors import InputError
+from deq_keras import models
+
+from ...data.segmentation import IGNORED, evaluation_batches, load, sample
+from ...errors import InputError, config_errors
 from ...evaluation.readout import EncoderSolverHead, measure_at_budgets
+from ...files.atomic_file import replacing
 from ...runs.job import ImageJob
-from ..classification.mdeq import normalization_of
-from .build import build_loss, build_segmenter
-from .measure import (
-    BudgetPredictor,
-    confusion_matrix,
-    segmentation_scores,
-    write_overlay,
-)
+from ..classification.mdeq import build_backbone, converter, normalization_of
+from .loss import HardPixelCrossEntropy, PixelCrossEntropy
 
 
 class MDEQSegmentationJob(ImageJob):
-    """One variant of a multiscale DEQ for segmentation.
-
-    Args:
-        config: An `MDEQSegmentationConfig`.
-        load: Function that returns the `SegmentationData`.
-        folder: `pathlib.Path` of the run. Stores the overlays.
-        distribution: Distribution of the training.
-    """
+    """One variant of a multiscale DEQ for segmentation."""
 
     monitor = "val_mean_iou"
-    is_better = staticmethod(operator.gt)
 
     @staticmethod
     def load_data(config, folder):
@@ -39,11 +27,7 @@ class MDEQSegmentationJob(ImageJob):
 
     def build_model(self):
         build_loss(self.config, self.data)  # Raises early if the config is invalid.
-        self.windows()
         return build_segmenter(self.config, self.data)
-
-    def equilibrium(self, model):
-        return model.backbone.deq
 
     def compile(self, model, optimizer):
         num_classes = len(self.data.classes)
@@ -62,68 +46,46 @@ class MDEQSegmentationJob(ImageJob):
     def augmentation(self):
         return self.config.data.augmentation, self.data.crop_size
 
-    def callbacks(self, model):
+    def make_callbacks(self, model):
         images = sample(self.data.validation, self.config.evaluation.num_samples)
-        return [self.diagnostics(model, model.preprocessor(images))]
+        return self.watch_equilibrium(model, model.preprocessor(images))
 
     def split(self, model):
         return EncoderSolverHead(model.backbone.stem, model.backbone.deq, model.head)
 
-    def windows(self):
-        """Returns size and stride of evaluation windows, or `None` for whole images.
-
-        Raises:
-            InputError: If a window or a stride is too large.
-        """
-        config = self.config.evaluation
-        window, stride = config.window, config.stride
-        if window is None:
-            if stride is not None:
-                raise InputError(
-                    "`evaluation.stride` needs an `evaluation.window`. "
-                    f"Received: stride={stride}, window=null."
-                )
-            return None, None
-        _check_within("window", window, self.data.image_size, "the images")
-        stride = stride or window
-        _check_within(
-            "stride", stride, window, "the windows, since larger ones leave gaps"
-        )
-        return tuple(window), tuple(stride)
-
     def evaluate(self, model, budgets):
         """See `Job`. Writes overlays at the largest budget into the folder."""
-        rows = super().evaluate(model, budgets)
+        found = super().evaluate(model, budgets)
         self._write_overlays(model, max(budgets))
-        return rows
+        return found
 
     def measure(self, answer, budgets, model=None):
-        predict = BudgetPredictor(answer, *self.windows()).predict
         batches, names = self.batches(model, self.data.test), self.data.classes.names
 
-        def score(predicted, labels):
-            labels = np.asarray(labels)
+        def score(logits, labels):
+            predicted, labels = np.argmax(logits, axis=-1), np.asarray(labels)
             return {"confusion": confusion_matrix(labels, predicted, len(names))}
 
         def summarize(scores):
             return segmentation_scores(sum(s["confusion"] for s in scores), names)
 
-        return measure_at_budgets(predict, batches, score, budgets, summarize)
+        return measure_at_budgets(answer, batches, score, budgets, summarize)
 
     def _write_overlays(self, model, budget):
-        predictor = BudgetPredictor(self.opened(model).answer(), *self.windows())
+        answer = self.opened(model).answer()
         folder, palette = self.folder / "overlays", self.data.classes.palette
         folder.mkdir(exist_ok=True)
         samples = self.data.test.part(0, self.config.evaluation.num_overlays)
         if not len(samples):
             return
         for index, (images, labels) in enumerate(evaluation_batches(samples, 1)):
-            predicted, _ = predictor.predict(model.preprocessor(images), budget)
+            logits, _ = answer(model.preprocessor(images), budget)
+            predicted = np.argmax(logits, axis=-1)
             for name, classes in (("predicted", predicted), ("labels", labels)):
                 path = folder / f"{index:03d}-{name}.png"
                 write_overlay(path, images[0], classes[0], palette)
 
-    def servable(self, model):
+    def prepare_export(self, model):
         """See `Job`. The export returns logits of raw pixels, and so includes the
         preprocessor."""
         pixels = keras.Input((None, None, 3), name="pixels")
@@ -132,9 +94,116 @@ class MDEQSegmentationJob(ImageJob):
         return whole, self.sample_inputs[:2]
 
 
-def _check_within(name, size, limit, of_what):
-    if len(size) != 2 or any(a > b for a, b in zip(size, limit, strict=True)):
-        raise InputError(
-            f"`evaluation.{name}` must be two numbers, at most the {list(limit)} of "
-            f"{of_what}. Received: {name}={size}."
+def build_segmenter(config, data):
+    """Builds the `MDEQImageSegmenter` for raw images of any divisible size.
+
+    Args:
+        config: An `MDEQSegmentationConfig`.
+        data: The `SegmentationData`.
+
+    Raises:
+        InputError: If an argument of the model is invalid, or the scales do not divide
+            the size of the images or crops.
+    """
+    num_halvings = config.model.num_downsamplings + len(config.model.filters) - 1
+    _check_size("data.image_size", data.image_size, 2**num_halvings)
+    _check_size("data.crop_size", data.crop_size, 2**num_halvings)
+    backbone = build_backbone(
+        config.model,
+        (None, None, 3),
+        config.precision,
+        batch_norm_momentum=config.model.batch_norm_momentum,
+    )
+    with config_errors("model"):
+        return models.MDEQImageSegmenter(
+            backbone,
+            len(data.classes),
+            config.model.kernel_size,
+            preprocessor=models.MDEQImageSegmenterPreprocessor(converter(data)),
         )
+
+
+def build_loss(config, data):
+    """Builds the loss of an `MDEQSegmentationConfig`.
+
+    Raises:
+        InputError: If the number of weights differs from the number of classes.
+    """
+    weights, num_classes = config.class_weights, len(data.classes)
+    if weights is not None and len(weights) != num_classes:
+        raise InputError(
+            f"`class_weights` must have one entry for each of the {num_classes} "
+            f"classes, or be null. Received: {len(weights)} entries."
+        )
+    if config.ohem is None:
+        return PixelCrossEntropy(weights)
+    return HardPixelCrossEntropy(weights, config.ohem.threshold, config.ohem.keep)
+
+
+def _check_size(name, size, divisor):
+    if any(length % divisor for length in size):
+        raise InputError(
+            f"`{name}` must be [height, width] divisible by {divisor}, which is 2 to "
+            "the power of model.num_downsamplings + number of model.filters - 1. "
+            f"Received: {list(size)}."
+        )
+
+
+def confusion_matrix(labels, predicted, num_classes):
+    """Counts the pixels of each class (row) by their predicted class (column).
+
+    Args:
+        labels: Integer array. Pixels with label 255 are ignored.
+        predicted: Integer array of the same shape. Predicted classes.
+        num_classes: Positive integer.
+    """
+    is_valid = labels != IGNORED
+    pairs = labels[is_valid] * num_classes + predicted[is_valid]
+    counts = np.bincount(pairs, minlength=num_classes**2)
+    return counts.reshape(num_classes, num_classes)
+
+
+def class_iou(confusion):
+    """Returns the intersection over union of each class, NaN for classes that neither
+    labels nor predictions contain."""
+    intersection = np.diag(confusion)
+    union = confusion.sum(axis=0) + confusion.sum(axis=1) - intersection
+    return np.where(union > 0, intersection / np.maximum(union, 1), np.nan)
+
+
+def segmentation_scores(confusion, class_names):
+    """Returns `mean_iou`, `class_iou` by class name, and `pixel_accuracy`."""
+    scores = class_iou(confusion)
+    return {
+        "mean_iou": float(np.nanmean(scores)),
+        "class_iou": {
+            name: None if np.isnan(score) else float(score)
+            for name, score in zip(class_names, scores, strict=True)
+        },
+        "pixel_accuracy": float(np.trace(confusion) / confusion.sum()),
+    }
+
+
+def write_overlay(path, image, labels, palette):
+    """Writes an image, blended equally with the colors of its classes, as PNG.
+
+    Replaces the file atomically. Pixels with label 255 do not change.
+
+    Args:
+        path: `pathlib.Path` of the PNG file, in an existing folder.
+        image: Array `(height, width, 3)`. Pixels from 0 to 255.
+        labels: Integer array `(height, width)`. Classes of the pixels.
+        palette: Sequence with one `(red, green, blue)` per class.
+    """
+    encoded = tf.io.encode_png(blend(image, labels, palette)).numpy()
+    with replacing(path) as temporary:
+        temporary.write_bytes(encoded)
+
+
+def blend(image, labels, palette):
+    """Returns the uint8 pixels of `write_overlay`."""
+    image, labels = np.asarray(image, "float32"), np.asarray(labels)
+    is_ignored = labels == IGNORED
+    colors = np.asarray(palette, "float32")[np.where(is_ignored, 0, labels)]
+    mixed = np.where(is_ignored[..., None], image, (image + colors) / 2)
+    return np.clip(np.rint(mixed), 0, 255).astype("uint8")

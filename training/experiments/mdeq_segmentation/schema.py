@@ -109,16 +109,10 @@ class SegmentationEvaluationConfig(EvaluationConfig):
     """The measurements of a trained model; see `EvaluationConfig`.
 
     Args:
-        window: `[height, width]` of evaluation windows. Logits are averaged where
-            windows overlap. Null evaluates whole images.
-        stride: `[down, right]`, the distance of adjacent windows. Null uses windows
-            without overlap.
         num_overlays: Non-negative integer. Number of test images to write with overlays
             of predicted and true classes, at the largest budget.
     """
 
-    window: list[int] | None = field(default=None, metadata=_SIZE)
-    stride: list[int] | None = field(default=None, metadata=_SIZE)
     num_overlays: int = field(default=4, metadata=NATURAL)
 
 

@@ -1,7 +1,5 @@
 """Builds, trains and evaluates a reasoner."""
 
-import operator
-
 import numpy as np
 
 from deq_keras.metrics import ExactMatch
@@ -38,17 +36,9 @@ _READERS = {
 
 
 class ReasoningJob(Job):
-    """One variant of a reasoner.
-
-    Args:
-        config: A `ReasoningConfig`.
-        load: Function that returns the `ReasoningTask`.
-        folder: `pathlib.Path` of the run. Stores the measurements and the pictures.
-        distribution: Distribution of the training.
-    """
+    """One variant of a reasoner. `load_data` returns the `ReasoningTask`."""
 
     monitor = "val_exact_match"
-    is_better = staticmethod(operator.gt)
 
     @staticmethod
     def load_data(config, folder):
@@ -70,15 +60,12 @@ class ReasoningJob(Job):
             check_picture(self.data, self.config.evaluation.picture.level)
         return build_reasoner(self.config.model, self.data, self.config.precision)
 
-    def trainer(self, model):
+    def wrap_model(self, model):
         if self.config.segments is None:
             return model
         data = self.config.data
         examples = example_specs(self.data, data.levels, data.batch_size)
         return in_segments(model, examples, data.batch_size, self.config.segments)
-
-    def equilibrium(self, model):
-        return model.backbone.deq
 
     def compile(self, model, optimizer):
         model.compile(
@@ -88,7 +75,7 @@ class ReasoningJob(Job):
             jit_compile=self.config.jit_compile,
         )
 
-    def fit_arguments(self, epochs):
+    def feed(self, epochs):
         config, updates = self.config.data, self.steps_per_epoch
         steps = range(epochs.start * updates, epochs.stop * updates)
         training = training_dataset(
@@ -106,7 +93,7 @@ class ReasoningJob(Job):
     def split(self, model):
         return split_reasoner(model)
 
-    def first_inputs(self):
+    def select_samples(self):
         first = self._examples(self.config.data.test[0])
         return first.inputs[: self.config.evaluation.num_samples]
 
@@ -116,7 +103,8 @@ class ReasoningJob(Job):
         )
 
     def evaluate(self, model, budgets):
-        """See `Job`. Returns the rows of the last test level.
+        """See `Job`. Returns the rows of the last test level, from one solve without a
+        tolerance.
 
         Writes the measurements of all levels, their plot and a picture into the folder.
         """
@@ -131,7 +119,7 @@ class ReasoningJob(Job):
         )
         plot_accuracy(self.folder / "accuracy.png", levels)
         self._draw(model)
-        return levels[-1]["budgets"]
+        return {"budgets": levels[-1]["budgets"]}
 
     def _draw(self, model):
         picture = self.config.evaluation.picture
@@ -140,10 +128,6 @@ class ReasoningJob(Job):
         examples = held_out_examples(self.data, picture.level, 1, self.config.data.seed)
         path = self.folder / f"{self.data.name}.gif"
         draw_solving(path, self.data, model, examples, picture.evaluations)
-
-    def evaluate_until_tolerance(self, model, budgets):
-        # `evaluate` reads all budgets from one solve without a tolerance.
-        return super().evaluate(model, budgets)
 
     def measure(self, answer, budgets, model=None):
         return self._exact(answer, [self._examples(self.config.data.test[-1])], budgets)
@@ -163,14 +147,14 @@ class ReasoningJob(Job):
         pairs = [(batch.inputs, batch) for batch in batches]
         return measure_at_budgets(answer, pairs, _exact_match, budgets)
 
-    def groups(self, model):
+    def group_problems(self, model):
         cell = model.backbone.deq.cell
         return [
             level_group(test.level, self._examples(test), cell)
             for test in self.config.data.test
         ]
 
-    def servable(self, model):
+    def prepare_export(self, model):
         return model, self.sample_inputs[:2]
 
 

@@ -70,11 +70,6 @@ class ScalarCell(deq_keras.layers.EquilibriumCell):
 
     def __init__(self, units=50, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(units, int) or isinstance(units, bool) or units < 1:
-            raise ValueError(
-                "`units` must be an int of at least 1, the number of hidden units. "
-                f"Received: units={units!r}."
-            )
         self.units = units
         self.input_layer = keras.layers.Dense(
             units,

@@ -11,14 +11,7 @@ from .measure import measure
 
 
 class SyntheticJob(ArrayJob):
-    """One variant of the scalar model, for example with one weight of a regularizer.
-
-    Args:
-        config: A `SyntheticConfig`.
-        load: Function that returns the function from seeds to pairs.
-        folder: `pathlib.Path` of the run. Stores the figure.
-        distribution: Distribution of the training.
-    """
+    """One variant of the scalar model, for example with one weight of a regularizer."""
 
     @staticmethod
     def load_data(config, folder):
@@ -34,7 +27,8 @@ class SyntheticJob(ArrayJob):
     def score(self, predictions, targets):
         return np.sqrt(np.mean(np.square(predictions - targets)))
 
-    def facts(self, model):
+    def evaluate(self, model, budgets):
         """See `Job`. Draws the figure into the folder."""
+        rows = super().evaluate(model, budgets)
         draw_model(self.folder / "surface.png", model, self.config)
-        return measure(model, *self.tested, self.config.evaluation)
+        return {**measure(model, *self.tested, self.config.evaluation), **rows}

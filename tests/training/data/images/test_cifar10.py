@@ -34,7 +34,7 @@ def test_decodes_with_the_accurate_transform(tmp_path, write_records):
     np.testing.assert_array_equal(cifar10.load(tmp_path)[0].images[0], accurate)
 
 
-def test_folders_without_the_files(tmp_path):
+def test_folder_without_shards_raises(tmp_path):
     with pytest.raises(InputError, match="cifar10-train.*It is empty"):
         cifar10.load(tmp_path)
     (tmp_path / "cats.zip").write_bytes(b"")

@@ -1,4 +1,4 @@
-"""A user's own folder of images, and any image classification dataset of TFDS."""
+"""A folder of images, and image classification datasets of TFDS."""
 
 import io
 
@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-import yaml
 from PIL import Image
 
-from training.cli import main
 from training.data import corruption, image_files
 from training.data import images as datasets
 from training.data.images.files import FORMATS
@@ -50,7 +48,7 @@ def read(split):
 
 
 @pytest.mark.parametrize("subset", ["training", "validation"])
-def test_the_random_split_is_that_of_keras(tmp_path, subset):
+def test_random_split_equals_keras(tmp_path, subset):
     write_classes(tmp_path, 7)
     write(tmp_path / "bee" / "deeper" / "x.jpg", 1000)
     write(tmp_path / ".hidden" / "x.png")
@@ -67,7 +65,7 @@ def test_the_random_split_is_that_of_keras(tmp_path, subset):
     assert data.num_classes == 3 and data.validation is data.test
 
 
-@pytest.mark.parametrize("name", ["validation", "val", "valid", "dev", "Val"])
+@pytest.mark.parametrize("name", ["validation", "Val"])
 def test_subfolders_of_splits(tmp_path, name):
     for split, count in {"train": 4, name: 2, "test": 1}.items():
         write_classes(tmp_path / split, count)
@@ -77,23 +75,17 @@ def test_subfolders_of_splits(tmp_path, name):
     assert f"{tmp_path}/{name}/" in data.validation.paths[0]
 
 
-def test_two_subfolders_of_splits(tmp_path):
+def test_folder_without_test_images(tmp_path):
     write_classes(tmp_path / "train")
-    write_classes(tmp_path / "validation", 1)
+    write_classes(tmp_path / "validation", 2, classes=CLASSES[::2])
     data = load(tmp_path)
-    assert data.validation is data.test and len(data.test) == 3
+    assert data.validation is data.test and data.num_classes == 3
+    assert sorted(data.test.labels) == [0, 0, 2, 2]
     held_out = load(tmp_path, validation_examples=2)
     assert (len(held_out.training), len(held_out.validation)) == (10, 2)
 
 
-def test_a_split_for_evaluation_may_lack_classes(tmp_path):
-    write_classes(tmp_path / "train")
-    write_classes(tmp_path / "test", 2, classes=CLASSES[::2])
-    data = load(tmp_path)
-    assert sorted(data.test.labels) == [0, 0, 2, 2] and data.num_classes == 3
-
-
-def test_classes_may_be_called_like_splits(tmp_path):
+def test_class_may_have_the_name_of_a_split(tmp_path):
     write_classes(tmp_path, classes=("bus", "train"))
     assert load(tmp_path).num_classes == 2
 
@@ -148,7 +140,7 @@ def encoded(image, form, **keywords):
     return stream.getvalue()
 
 
-def test_a_transparent_gif_whose_first_frame_is_smaller(tmp_path):
+def test_transparent_gif_with_a_smaller_frame(tmp_path):
     header = b"GIF89a" + bytes([3, 0, 2, 0, 0x80, 1, 0]) + b"\xc8\x00\x00\x00\x64\x00"
     control = b"\x21\xf9\x04\x01\x00\x00\x01\x00"  # Color 1 is transparent.
     # One pixel of color 0 at (1, 0), compressed: clear, 0, end, of three bits each.
@@ -167,12 +159,11 @@ def test_sixteen_bits_are_scaled():
     assert pixels[..., 0].tolist() == [[0, 1, 255]]
 
 
-@pytest.mark.parametrize("is_animated", [False, True])
-def test_webp_in_a_file_with_another_suffix_raises(tmp_path, is_animated):
+def test_animated_webp_raises(tmp_path):
+    """TensorFlow's decoder of such files corrupts the memory of the process."""
     split = load(write_classes(tmp_path)).training
-    image = Image.new("RGB", (4, 4))
-    more = {"save_all": True, "append_images": [Image.new("RGB", (4, 4), "red")]}
-    content = encoded(image, "WEBP", **(more if is_animated else {}))
+    frames = [Image.new("RGB", (4, 4), color) for color in ("black", "red")]
+    content = encoded(frames[0], "WEBP", save_all=True, append_images=frames[1:])
     (tmp_path / split.paths[0]).write_bytes(content)
     with pytest.raises(InputError, match="must be a BMP, GIF"), corruption.reported():
         list(datasets.evaluation_batches(split, 4))
@@ -182,12 +173,11 @@ def test_hidden_files_are_ignored(tmp_path):
     write_classes(tmp_path)
     (tmp_path / "bee" / "._0.png").write_bytes(b"no image")
     write(tmp_path / "bee" / ".cache" / "0.png")
-    (tmp_path / "train.csv").write_text("no folder")
     data = load(tmp_path)
     assert len(data.training) + len(data.test) == 12
 
 
-def test_the_largest_central_square_is_resized(tmp_path):
+def test_central_square_is_resized(tmp_path):
     write_classes(tmp_path, 2)
     data = load(tmp_path)
     images, _ = read(data.training)
@@ -203,7 +193,7 @@ def test_the_largest_central_square_is_resized(tmp_path):
         AugmentationConfig(crop_padding=2, horizontal_flip=True),
     ],
 )
-def test_training_is_a_function_of_seed_and_epoch(tmp_path, augmentation):
+def test_training_depends_on_seed_and_epoch(tmp_path, augmentation):
     split = load(write_classes(tmp_path)).training
 
     def stream(epochs):
@@ -217,98 +207,42 @@ def test_training_is_a_function_of_seed_and_epoch(tmp_path, augmentation):
     assert len({image.tobytes() for batch in whole for image in batch}) == 20
 
 
-def _no_images(folder):
-    for name in CLASSES:
-        (folder / name).mkdir()
-
-
-def _empty_class(folder):
-    write_classes(folder)
-    (folder / "dog").mkdir()
-
-
-def _loose_images(folder):
-    write(folder / "x.png")
-
-
-def _unknown_class(folder):
-    write_classes(folder / "train")
-    write_classes(folder / "validation", classes=("ant", "dog"))
-
-
-def _folders(*names):
-    def write_all(folder):
-        for name in names:
-            write_classes(folder / name, 1)
-
-    return write_all
-
-
-def _file_of_split(folder):
-    _folders("train", "val")(folder)
-    (folder / "test").write_text("a list of files")
-
-
-def _test_beside_classes(folder):
-    write_classes(folder)
-    write_classes(folder / "test", 1)
-
-
-def _other_format(folder):
-    write_classes(folder)
-    (folder / "bee" / "x.WebP").write_bytes(b"")
+def _files(*splits):
+    return [f"{split}/{name}/x.png" for split in splits for name in ("ant", "bee")]
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("files", "words"),
     [
-        (_no_images, r"ant must have images \(.bmp.*Received: no such file"),
-        (_empty_class, "dog must have images.*or remove the folder"),
-        (_loose_images, "at least two classes.*one subfolder.*Received: no subfolders"),
-        (lambda folder: write(folder / "a" / "x.png"), "two classes.*Received: a"),
-        (_unknown_class, "classes of the training images.*Received: dog"),
-        (_folders("train", "val", "validation"), "Received: train, val, validation"),
-        (_folders("train", "val", "valid", "test"), "one folder of a split"),
-        (_folders("train", "Train", "val"), "one folder of a split"),
-        (_folders("train", "test", "testing"), "one folder of a split"),
-        (_folders("train", "test", "unlabeled"), "no other folders"),
-        (_folders("val", "test"), "the folder train"),
-        (_file_of_split, "a folder for each split.*Received: test"),
-        (_test_beside_classes, "test must not have the folder of another class"),
-        (_other_format, "x.WebP must be a BMP, GIF.*Convert.*Received: 1 image"),
-        (lambda folder: write_classes(folder, 1), "validation_split=0.2 of 3 images"),
+        (["x.png"], "Received: no subfolders"),
+        (["ant/x.png"], "Received: ant"),
+        (["ant/x.png", "bee/notes.txt"], "bee must have images"),
+        (["ant/x.png", "bee/x.WebP"], "x.WebP must be a BMP, GIF"),
+        (["ant/x.png", "bee/x.png"], "validation_split=0.2 of 2 images"),
+        ([*_files("train", "val"), "val/dog/x.png"], "Received: dog"),
+        ([*_files("train", "val"), "test"], "Received: test"),
+        (_files("train", "val", "valid"), "Received: train, val, valid"),
+        (_files("train", "test", "unlabeled"), "no other folders"),
+        (_files("val", "test"), "the folder train"),
+        (["ant/x.png", "bee/x.png", *_files("test")], "folder of another class"),
     ],
 )
-def test_bad_folders_are_refused(tmp_path, make, words):
-    make(tmp_path)
+def test_bad_folder_raises(tmp_path, files, words):
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
     with pytest.raises(InputError, match=words):
         load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"directory": None}, "needs the folder of images"),
-        ({"directory": "/nowhere"}, "/nowhere does not exist"),
-        ({"dataset": "beans"}, "`data.name: tfds`.*name=folder, dataset=beans"),
-        ({"name": "tfds"}, "name=tfds, dataset=None"),
-        (
-            {"name": "digits", "directory": None, "color_mode": "grayscale"},
-            "name=digit",
-        ),
-    ],
-)
-def test_settings_that_do_not_fit(tmp_path, change, words):
-    with pytest.raises(InputError, match=words):
-        datasets.load(DataConfig(**{"name": "folder", "directory": "x", **change}))
-
-
-def test_a_folder_that_cannot_be_listed(tmp_path, monkeypatch):
+def test_unreadable_folder_raises(tmp_path, monkeypatch):
     write_classes(tmp_path)
 
     def denied(path):
         raise PermissionError(13, "Permission denied", str(path))
 
+    with pytest.raises(InputError, match="does not exist"):
+        load(tmp_path / "nowhere")
     monkeypatch.setattr("os.scandir", denied)
     with pytest.raises(InputError, match="cannot be read: Permission denied"):
         load(tmp_path)
@@ -318,12 +252,11 @@ def test_a_folder_that_cannot_be_listed(tmp_path, monkeypatch):
     ("spoil", "words"),
     [
         (lambda path: path.write_bytes(path.read_bytes()[:60]), "must be a BMP, GIF"),
-        (lambda path: path.write_bytes(b""), "must be a BMP, GIF"),
         (lambda path: path.write_text("text"), "must be a BMP, GIF"),
         (lambda path: path.unlink(), "does not exist"),
     ],
 )
-def test_a_corrupt_file_is_named(tmp_path, spoil, words):
+def test_corrupt_file_is_named(tmp_path, spoil, words):
     split = load(write_classes(tmp_path)).training
     path = tmp_path / split.paths[3]
     spoil(path)
@@ -332,25 +265,6 @@ def test_a_corrupt_file_is_named(tmp_path, spoil, words):
     config = AugmentationConfig(resized_crop=True)
     with pytest.raises(InputError, match=f"{path} {words}"), corruption.reported():
         list(datasets.training_batches(split, 4, config, 0, range(1)))
-
-
-@pytest.mark.slow
-def test_a_run_on_a_folder_and_its_export(tmp_path, small, capsys):
-    for split in ("train", "validation"):
-        write_classes(tmp_path / "images" / split)
-    small["data"] = {
-        "name": "folder",
-        "directory": str(tmp_path / "images"),
-        "image_size": 8,
-        "batch_size": 4,
-        "augmentation": {"crop_padding": 1},
-    }
-    config = tmp_path / "small.yaml"
-    config.write_text(yaml.safe_dump(small))
-    run = str(tmp_path / "run")
-    assert main(["train", str(config), "--work-dir", run]) == 0
-    assert "test accuracy" in capsys.readouterr().out
-    assert main(["export", run, "--out", str(tmp_path / "saved")]) == 0
 
 
 @pytest.fixture(scope="module")
@@ -403,8 +317,7 @@ def load_tfds(folder, dataset="insects", **keywords):
     [
         ({"train": 6, "validation": 4, "test": 3}, [6, 4, 3]),
         ({"train": 10}, [8, 2, 2]),
-        pytest.param({"train": 6, "validation": 4}, [6, 4, 4], marks=pytest.mark.slow),
-        pytest.param({"train": 6, "test": 3}, [6, 3, 3], marks=pytest.mark.slow),
+        ({"train": 6, "test": 3}, [6, 3, 3]),
     ],
 )
 def test_splits_of_tfds(tfds_folder, splits, sizes):
@@ -420,7 +333,7 @@ def test_splits_of_tfds(tfds_folder, splits, sizes):
     assert set(labels) == {0, 1, 2}
 
 
-def test_tfds_without_train_or_labels(tfds_folder):
+def test_tfds_without_train_or_labels_raises(tfds_folder):
     with pytest.raises(InputError, match="must have the split train. Received: test"):
         load_tfds(tfds_folder({"test": 3}, features()))
     other = tfds_folder({"train": 3}, features("picture"))
@@ -428,12 +341,12 @@ def test_tfds_without_train_or_labels(tfds_folder):
         load_tfds(other)
 
 
-def test_tfds_does_not_know_the_name(tmp_path):
+def test_unknown_name_of_tfds_raises(tmp_path):
     with pytest.raises(InputError, match="has no dataset no_such.*tensorflow.org"):
         load_tfds(tmp_path, dataset="no_such_dataset")
 
 
-def test_a_corrupt_image_of_tfds_is_named(tfds_folder):
+def test_corrupt_image_of_tfds_is_named(tfds_folder):
     folder = tfds_folder({"train": 6, "test": 3}, features())
     (file,) = folder.rglob("*-test*tfrecord*")
     records = [bytearray(r.numpy()) for r in tf.data.TFRecordDataset(str(file))]

@@ -1,6 +1,5 @@
 """Splits of images that are streamed from disk, and classifiers of them."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -45,7 +44,7 @@ def in_order(split, batch_size=4):
     return [label for _, labels in batches for label in labels.numpy().tolist()]
 
 
-def test_every_epoch_holds_every_image_once_in_an_order_of_its_own(either):
+def test_epochs_have_different_orders(either):
     both = labels(either, 0, range(3, 5))
     assert [len(batch) for batch in both] == [4, 4, 2, 4, 4, 2]
     first, second = (sum(epoch, []) for epoch in (both[:3], both[3:]))
@@ -58,7 +57,7 @@ def test_every_epoch_holds_every_image_once_in_an_order_of_its_own(either):
 
 def test_order_of_shards_changes(split):
     split.shuffle_buffer = 1
-    batches = labels(split, 0, range(8), batch_size=10)
+    batches = labels(split, 0, range(6), batch_size=10)
     assert {tuple(batch) for batch in batches} == {
         (0, 5, 1, 6, 2, 7, 3, 8, 4, 9),
         (5, 0, 6, 1, 7, 2, 8, 3, 9, 4),
@@ -66,7 +65,7 @@ def test_order_of_shards_changes(split):
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_resumed_epochs_equal_those_of_an_uninterrupted_run(split, is_streamed):
+def test_resumed_epochs_equal_uninterrupted_ones(split, is_streamed):
     augmentation = RANDOM
     if not is_streamed:
         pixels = np.random.default_rng(0).integers(1, 256, (10, 16, 16, 3))
@@ -83,7 +82,7 @@ def test_resumed_epochs_equal_those_of_an_uninterrupted_run(split, is_streamed):
         np.testing.assert_array_equal(received, expected)
 
 
-def test_every_image_of_every_epoch_has_its_own_augmentation(write_records, tmp_path):
+def test_augmentations_differ(write_records, tmp_path):
     ramp = np.broadcast_to(np.arange(0, 256, 4)[:, None], (64, 64, 1))
     encoded = tf.io.encode_jpeg(ramp.astype("uint8")).numpy()
     for kind in ("train", "test"):
@@ -96,17 +95,7 @@ def test_every_image_of_every_epoch_has_its_own_augmentation(write_records, tmp_
     assert len({image.tobytes() for image in images}) == 12
 
 
-def test_images_keep_their_labels(split, shard_examples):
-    encoded = dict((label, image) for image, label in shard_examples(0))
-    encoded |= dict((label, image) for image, label in shard_examples(5))
-    for images, labels in training_batches(split, 4, PLAIN, 0, range(1)):
-        assert images.dtype == tf.float32 and labels.dtype == tf.int32
-        for image, label in zip(images, labels.numpy(), strict=True):
-            expected = resized_center_crop(encoded[label], 16)
-            np.testing.assert_array_equal(image, expected)
-
-
-def test_evaluation_keeps_the_order_of_the_images_and_parts_are_those_of_a_list(either):
+def test_evaluation_keeps_the_order(either):
     batches = [labels.numpy().tolist() for _, labels in evaluation_batches(either, 4)]
     assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     whole = list(range(10))
@@ -130,24 +119,18 @@ def read(folder):
     return training_batches(split, 4, RANDOM, 0, range(1))
 
 
-def test_file_that_was_cut_after_counting(folder):
-    batches = read(folder)
+def test_file_that_changes_after_counting_raises(folder):
     file = folder / "imagenette-train-00001.tfrecord.gz"
+    batches = read(folder)
     file.write_bytes(file.read_bytes()[:2000])
     with pytest.raises(tf.errors.InvalidArgumentError, match="missing.*00001"):
         list(batches)
-
-
-def test_file_that_was_removed_after_counting(folder):
-    batches = read(folder)
-    (folder / "imagenette-train-00001.tfrecord.gz").unlink()
+    file.unlink()
     with pytest.raises(tf.errors.NotFoundError, match="00001.tfrecord.gz"):
         list(batches)
 
 
-def test_whole_image_with_bytes_after_its_end_is_read(
-    folder, shard_examples, write_records
-):
+def test_image_with_bytes_after_its_end_is_read(folder, shard_examples, write_records):
     ((encoded, label), *_) = shard_examples(0)
     file = folder / "imagenette-test-00000.tfrecord.gz"
     write_records(file, [(encoded + b"padding", label)])
@@ -156,7 +139,7 @@ def test_whole_image_with_bytes_after_its_end_is_read(
 
 
 @pytest.mark.slow
-def test_a_run_and_its_export(tmp_path, small, folder, capsys):
+def test_run_and_its_export(tmp_path, small, folder, capsys):
     small["data"] = {
         "name": "imagenette",
         "directory": str(folder),
@@ -170,19 +153,3 @@ def test_a_run_and_its_export(tmp_path, small, folder, capsys):
     assert main(["train", str(config), "--work-dir", run]) == 0
     assert "test accuracy" in capsys.readouterr().out
     assert main(["export", run, "--out", str(tmp_path / "saved")]) == 0
-
-
-def test_keras_sees_the_end_of_an_epoch(folder):
-    training, test = imagenet.load("imagenette", folder, image_size=8)
-    layers = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
-    model = keras.Sequential(layers)
-    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    history = model.fit(
-        training_batches(training, 4, RANDOM, 0, range(2)),
-        validation_data=evaluation_batches(test, 4),
-        steps_per_epoch=3,
-        epochs=2,
-        shuffle=False,
-        verbose=0,
-    ).history
-    assert len(history["val_loss"]) == 2

@@ -4,18 +4,19 @@ import tensorflow as tf
 
 from training.data import image_files
 from training.data.images.transforms import (
-    random_flip,
+    JPEGTransform,
     random_resized_crop,
     random_window,
     resized_center_crop,
 )
+from training.experiments.classification.schema import AugmentationConfig
 
 
 def key(number):
     return tf.stack([tf.constant(3, tf.int64), tf.cast(number, tf.int64)])
 
 
-def windows(shape, count=2000):
+def windows(shape, count=1000):
     dataset = tf.data.Dataset.range(count).map(
         lambda number: random_window(tf.constant(shape), key(number))
     )
@@ -23,18 +24,10 @@ def windows(shape, count=2000):
 
 
 def resized(image, height, width):
-    """Bilinear, with triangles as wide as the larger of both images' pixels."""
-    for axis, size in enumerate((height, width)):
-        scale = image.shape[axis] / size
-        centers = (np.arange(size) + 0.5) * scale
-        distances = np.arange(image.shape[axis]) + 0.5 - centers[:, None]
-        weights = np.maximum(0, 1 - np.abs(distances) / max(scale, 1))
-        weights /= weights.sum(axis=1, keepdims=True)
-        image = np.moveaxis(np.tensordot(weights, image, (1, axis)), 0, axis)
-    return image
+    return tf.image.resize(image, (height, width), antialias=True)
 
 
-def test_windows_have_the_stated_areas_ratios_and_places():
+def test_distribution_of_windows():
     top, left, height, width = windows((300, 400)).T
     assert (top >= 0).all() and (top + height <= 300).all()
     assert (left >= 0).all() and (left + width <= 400).all()
@@ -43,29 +36,29 @@ def test_windows_have_the_stated_areas_ratios_and_places():
     assert 0.74 < ratio.min() < 0.77 and 1.31 < ratio.max() < 1.35
     # Of windows that always fit, the ratio is as often below 1 as above.
     small = area < 0.5
-    assert 0.46 < (ratio[small] < 1).mean() < 0.54
+    assert 0.44 < (ratio[small] < 1).mean() < 0.56
     quarters = np.quantile(area[small], [0.25, 0.5, 0.75])
-    np.testing.assert_allclose(quarters, [0.185, 0.29, 0.395], atol=0.02)
+    np.testing.assert_allclose(quarters, [0.185, 0.29, 0.395], atol=0.03)
     place = (left / (400 - width))[small]
-    assert abs(place.mean() - 0.5) < 0.03 and place.min() < 0.02 < 0.98 < place.max()
+    assert abs(place.mean() - 0.5) < 0.05 and place.min() < 0.03 < 0.97 < place.max()
 
 
 @pytest.mark.parametrize(
     ("shape", "central"),
-    [((10, 1000), (0, 493, 10, 13)), ((1000, 10), (493, 0, 13, 10))],
+    [
+        ((10, 1000), (0, 493, 10, 13)),
+        ((1000, 10), (493, 0, 13, 10)),
+        ((1, 1), (0, 0, 1, 1)),
+    ],
 )
-def test_images_too_long_for_any_window_are_cut_in_the_centre(shape, central):
-    np.testing.assert_array_equal(windows(shape, count=20), [central] * 20)
+def test_window_of_a_long_image_is_central(shape, central):
+    np.testing.assert_array_equal(windows(shape, count=10), [central] * 10)
 
 
-def test_windows_of_one_pixel():
-    np.testing.assert_array_equal(windows((1, 1), count=5), [[0, 0, 1, 1]] * 5)
-
-
-def test_a_window_is_decoded_as_part_of_the_whole(encoded_image):
+def test_window_is_decoded_as_part_of_the_image(encoded_image):
     encoded = encoded_image(61, 83, seed=0)
     whole = image_files.decode_jpeg(encoded).numpy()
-    for top, left, height, width in windows((61, 83), count=10):
+    for top, left, height, width in windows((61, 83), count=5):
         part = image_files.decode_jpeg_window(
             encoded, [top, left, height, width]
         ).numpy()
@@ -77,7 +70,7 @@ def test_a_window_is_decoded_as_part_of_the_whole(encoded_image):
 
 def test_random_resized_crop_is_its_window_resized(encoded_image):
     encoded = encoded_image(61, 83, seed=0)
-    for number in range(5):
+    for number in range(3):
         window = random_window(tf.constant([61, 83]), key(number))
         image = random_resized_crop(encoded, 32, key(number))
         assert image.shape == (32, 32, 3) and image.dtype == tf.float32
@@ -87,11 +80,9 @@ def test_random_resized_crop_is_its_window_resized(encoded_image):
 
 @pytest.mark.parametrize(
     ("shape", "height", "width"),
-    [((50, 75), 32, 48), ((101, 64), 50, 32), ((20, 30), 32, 48), ((32, 32), 32, 32)],
+    [((50, 75), 32, 48), ((101, 64), 50, 32), ((20, 30), 32, 48)],
 )
-def test_evaluation_takes_the_centre_of_the_resized_image(
-    encoded_image, shape, height, width
-):
+def test_evaluation_uses_the_resized_center(encoded_image, shape, height, width):
     encoded = encoded_image(*shape, seed=1)
     image = resized_center_crop(encoded, 28)
     assert image.shape == (28, 28, 3) and image.dtype == tf.float32
@@ -101,7 +92,7 @@ def test_evaluation_takes_the_centre_of_the_resized_image(
     np.testing.assert_allclose(image, expected, atol=1e-2)
 
 
-def test_grey_images_get_three_channels():
+def test_gray_images_get_three_channels():
     pixels = np.arange(40 * 30).reshape(40, 30, 1) % 256
     encoded = tf.io.encode_jpeg(pixels.astype("uint8"), format="grayscale")
     image = resized_center_crop(encoded, 16)
@@ -109,10 +100,13 @@ def test_grey_images_get_three_channels():
     np.testing.assert_array_equal(image[..., 0], image[..., 2])
 
 
-def test_half_of_the_images_are_mirrored():
-    image = np.arange(12.0).reshape(2, 3, 2)
-    results = np.array([random_flip(image, key(number)) for number in range(200)])
-    mirrored = (results == image[:, ::-1]).all((1, 2, 3)).sum()
-    plain = (results == image).all((1, 2, 3)).sum()
-    assert mirrored + plain == 200
-    assert 70 < mirrored < 130
+def test_half_of_the_images_are_mirrored(encoded_image):
+    transform = JPEGTransform(8)
+    encoded = encoded_image(8, 8, seed=0)
+    image, _ = transform.evaluated(encoded, 0)
+    config = AugmentationConfig(horizontal_flip=True)
+    results = [transform.augmented(encoded, 0, config, key(i))[0] for i in range(60)]
+    mirrored = sum(np.array_equal(result, image[:, ::-1]) for result in results)
+    plain = sum(np.array_equal(result, image) for result in results)
+    assert mirrored + plain == 60
+    assert 15 < mirrored < 45

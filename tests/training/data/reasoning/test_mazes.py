@@ -1,12 +1,11 @@
-"""Mazes: perfect, with one path, which is found; and those of users."""
+"""Mazes are perfect and have one shortest path; mazes of a text file."""
 
 import numpy as np
 import pytest
 
 from training.data.reasoning import Mazes, read_mazes
-from training.errors import InputError
 
-SIZES = (3, 9, 15)
+SIZES = (3, 9)
 
 
 def parts(maze):
@@ -37,7 +36,7 @@ def steps_from(corridors, place):
 
 @pytest.fixture(scope="module", params=SIZES)
 def drawn(request):
-    return Mazes().examples(np.random.default_rng(0), 40, request.param)
+    return Mazes().examples(np.random.default_rng(0), 20, request.param)
 
 
 def test_mazes_are_perfect(drawn):
@@ -72,24 +71,17 @@ def test_pixels_are_walls_corridors_and_two_ends(drawn):
     assert set(ends.sum(axis=(1, 2))) == {2}
 
 
-def test_starts_have_one_neighbor_and_more():
+def test_starts_have_several_neighbors():
+    """Networks that are trained on published mazes fail on such starts."""
     drawn = Mazes().examples(np.random.default_rng(0), 100, 9)
     degrees = []
     for maze in drawn.inputs:
         corridors, (row, column), _ = parts(maze)
-        degrees.append(
-            corridors[row - 1, column]
-            + int(corridors[row + 1, column])
-            + corridors[row, column - 1]
-            + corridors[row, column + 1]
-        )
+        around = corridors[row - 1 : row + 2, column - 1 : column + 2]
+        degrees.append(around[1].sum() + around[:, 1].sum() - 2)
     assert np.mean(np.array(degrees) == 1) > 0.05
     assert np.mean(np.array(degrees) >= 2) > 0.5
-
-
-def test_mazes_differ():
-    drawn = Mazes().examples(np.random.default_rng(0), 200, 9)
-    assert len(np.unique(drawn.inputs.reshape(200, -1), axis=0)) == 200
+    assert len(np.unique(drawn.inputs.reshape(100, -1), axis=0)) == 100
 
 
 @pytest.fixture
@@ -115,7 +107,7 @@ def test_mazes_of_a_file(read):
     ]
 
 
-def test_a_drawn_maze_is_read_as_it_was(read):
+def test_drawn_maze_is_read_back(read):
     drawn = Mazes().examples(np.random.default_rng(0), 3, 9)
     letters = {(0, 0, 0): "#", (1, 1, 1): " ", (0, 1, 0): "S", (1, 0, 0): "G"}
     blocks = [
@@ -127,32 +119,6 @@ def test_a_drawn_maze_is_read_as_it_was(read):
             np.testing.assert_array_equal(array[0], expected[index])
 
 
-def test_a_cycle_is_no_matter_if_one_way_is_shorter(read):
+def test_cycle_with_one_shortest_path(read):
     (maze,) = read("S    \n ### \nG    \n")
     assert maze.distance == [2] and maze.targets.sum() == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "Expected text in .*mazes.txt"),
-        (" \n \n", "Expected text in .*mazes.txt"),
-        ("###\n###\n", "Received: 0 S in the maze that begins in line 1"),
-        ("S G\n\n\n   \nS  \n", "Received: 0 G in the maze that begins in line 4"),
-        ("S G\nS  \n", "Received: 2 S in the maze that begins in line 1"),
-        ("SGG\n", "Received: 2 G"),
-        ("S G\n\n#S#\n##\n", "Received: 2 characters in line 4, after 3 in its first"),
-        ("S G\n#x#\n", "mazes.txt. Received: 'x' in line 2"),
-        ("S\tG\n", r"Received: '\\t' in line 1"),
-        ("S#G\n", "Expected a path .* line 1 of .*mazes.txt. Received: none"),
-        ("S G\n\nS \n G\n", "begins in line 3 .*Received: several of 2 steps"),
-    ],
-)
-def test_mazes_that_cannot_be_used(read, text, words):
-    with pytest.raises(InputError, match=words):
-        read(text)
-
-
-def test_file_that_is_none(tmp_path):
-    with pytest.raises(InputError, match="nothing.txt does not exist"):
-        read_mazes(tmp_path / "nothing.txt")

@@ -1,4 +1,4 @@
-"""What holds for all reasoning tasks, and the answers of those that are sequences."""
+"""All reasoning tasks, and the targets of sequences."""
 
 import itertools
 import subprocess
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from training.data import reasoning
-from training.errors import InputError
+from training.data.reasoning import sequences
 
-# Of each task one that draws fast, and two of its levels.
+# A task, and two of its levels.
 TASKS = {
     "chains": (reasoning.Chains(), (1, 5)),
     "mazes": (reasoning.Mazes(), (3, 7)),
@@ -34,7 +34,7 @@ def test_all_tasks_have_their_names():
 
 
 @pytest.mark.parametrize("held_out", [False, True])
-def test_examples_are_what_their_task_says(name, held_out):
+def test_examples_have_the_declared_shapes(name, held_out):
     task, levels = TASKS[name]
     for level in levels:
         examples = task.examples(np.random.default_rng(0), 5, level, held_out)
@@ -58,7 +58,7 @@ def test_examples_are_what_their_task_says(name, held_out):
         assert np.all(examples.distance >= 0)
 
 
-def test_examples_follow_from_the_generator(name):
+def test_examples_depend_on_the_generator(name):
     task, (_, level) = TASKS[name]
     first, again, other = (
         task.examples(np.random.default_rng(seed), 8, level) for seed in (0, 0, 1)
@@ -70,23 +70,7 @@ def test_examples_follow_from_the_generator(name):
     assert len(distinct) >= 7  # 9 bits and small mazes may be drawn twice.
 
 
-def test_levels_and_counts_are_checked(name):
-    task, (level, _) = TASKS[name]
-    first, last, step = task.levels[1:]
-    for wrong in (first - 1, last + step, 3.5, 3.0, "9", True, None):
-        with pytest.raises(InputError, match=f"`{task.name}` is .*level={wrong!r}"):
-            task.examples(np.random.default_rng(0), 1, wrong)
-    for wrong in (0, 2.0):
-        with pytest.raises(InputError, match=f"count={wrong}"):
-            task.examples(np.random.default_rng(0), wrong, level)
-
-
-def test_sizes_of_mazes_are_odd():
-    with pytest.raises(InputError, match="from 3 to 401 in steps of 2.*level=8"):
-        reasoning.Mazes().examples(np.random.default_rng(0), 1, 8)
-
-
-def test_generators_need_no_tensorflow():
+def test_tasks_need_no_tensorflow():
     source = (
         "import sys; from training.data import reasoning\n"
         "assert not {'tensorflow', 'keras'} & set(sys.modules)"
@@ -95,9 +79,9 @@ def test_generators_need_no_tensorflow():
 
 
 def test_prefix_sums():
-    strings = reasoning.PrefixSums().examples(np.random.default_rng(0), 400, 6)
+    strings = reasoning.PrefixSums().examples(np.random.default_rng(0), 100, 6)
     assert set(strings.inputs.ravel()) == {-0.5, 0.5}
-    assert abs(np.mean(strings.inputs)) < 0.05
+    assert abs(np.mean(strings.inputs)) < 0.1
     for bits, parities in zip(strings.inputs, strings.targets, strict=True):
         ones = bits[:, 0] > 0
         assert list(parities) == [sum(ones[: i + 1]) % 2 for i in range(6)]
@@ -105,9 +89,9 @@ def test_prefix_sums():
 
 
 def test_a5_is_a_group_of_sixty():
-    group = reasoning.A5
+    group = sequences.A5
     assert len(set(group)) == 60 and group[0] == (0, 1, 2, 3, 4)
-    table = reasoning.compositions(group, group)
+    table = sequences.compositions(group, group)
     # Every row and every column has all elements: a Latin square.
     assert all(set(line) == set(range(60)) for line in [*table, *table.T])
     assert list(table[0]) == list(table[:, 0]) == list(range(60))
@@ -116,28 +100,21 @@ def test_a5_is_a_group_of_sixty():
         assert group[table[p, q]] == product
 
 
-LETTERS = {"all": reasoning.A5, "generators": reasoning.GENERATORS}
+LETTERS = {"all": sequences.A5, "generators": sequences.GENERATORS}
 
 
 @pytest.mark.parametrize("letters", LETTERS)
-def test_words_are_followed_by_moving_things(letters):
+def test_targets_of_words_move_things(letters):
     task = reasoning.Words(letters)
-    drawn = task.examples(np.random.default_rng(0), 200, 16)
+    drawn = task.examples(np.random.default_rng(0), 100, 16)
     assert set(drawn.inputs.ravel()) == set(range(task.num_tokens))
     for word, products in zip(drawn.inputs, drawn.targets, strict=True):
         places = list(range(5))  # Where each thing is.
         for letter, product in zip(word, products, strict=True):
             places = [LETTERS[letters][letter][place] for place in places]
-            assert reasoning.A5[product] == tuple(places)
+            assert sequences.A5[product] == tuple(places)
     assert len(np.unique(drawn.targets)) == 60
     assert set(drawn.distance) == {15}
-
-
-def test_letters_of_words_are_all_or_generators():
-    with pytest.raises(InputError, match="'all', 'generators'. Received: letters='a'"):
-        reasoning.Words(letters="a")
-    with pytest.raises(InputError, match="Received: letters=2"):
-        reasoning.Words(letters=2)
 
 
 def test_chains_have_the_class_of_their_first_node():
@@ -151,7 +128,7 @@ def test_chains_have_the_class_of_their_first_node():
     assert set(graphs.distance) == {3}
 
 
-def test_solved_if_all_positions_that_count_are_right():
+def test_solved_ignores_positions_without_weight():
     targets = np.array([[1, 0, 1]] * 3)
     weights = np.array([[1.0, 1.0, 0.0]] * 3)
     none = np.zeros(3, "int32")
@@ -160,19 +137,7 @@ def test_solved_if_all_positions_that_count_are_right():
     assert list(reasoning.solved(answers, examples)) == [True, True, False]
 
 
-@pytest.mark.parametrize(("distance", "reach"), [(31, 5), (10, 5), (7, 1), (3, 8)])
-def test_information_arrives_in_the_least_evaluations_and_not_before(distance, reach):
-    is_told = np.arange(distance + 1) == 0
-    for _ in range(reasoning.least_evaluations(distance, reach)):
-        assert not is_told[-1]
-        window = np.ones(2 * reach + 1)
-        is_told = np.convolve(is_told, window)[reach:-reach] > 0
-    assert is_told[-1]
-
-
 def test_least_evaluations():
     assert reasoning.least_evaluations(511, 5) == 103
     distances = np.array([0, 1, 5, 6])
     assert list(reasoning.least_evaluations(distances, 5)) == [0, 1, 1, 2]
-    with pytest.raises(InputError, match="reach=0"):
-        reasoning.least_evaluations(3, 0)

@@ -1,8 +1,7 @@
-"""What is wrong with image files ends in an error that names it, in every reader."""
+"""Corrupt data raise an error that names file and record, in every reader."""
 
 import gzip
 import json
-import os
 import zlib
 
 import keras
@@ -38,7 +37,7 @@ def png(channels=3, depth="uint8", size=SIZE):
 
 
 def resized_jpeg(height, width):
-    """A JPEG file whose header tells another size."""
+    """Returns a JPEG file whose header has another size."""
     encoded = bytearray(jpeg())
     place = encoded.find(b"\xff\xc0") + 5
     encoded[place : place + 4] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
@@ -54,19 +53,13 @@ def resized_png(height, width):
 
 GARBAGE = np.random.default_rng(0).bytes(700)
 DAMAGED_IMAGES = {
-    "nothing": b"",
-    "text": b"an image",
-    "markers only": b"\xff\xd8\xff\xd9",
-    "garbage between markers": b"\xff\xd8\xff" + GARBAGE + b"\xff\xd9",
-    "zeros in the header": jpeg()[:100] + bytes(400) + b"\xff\xd9",
-    "no image in it": jpeg()[:20] + b"\xff\xd9",
     "truncated": jpeg()[:-200],
+    "nothing": b"",
+    "garbage between markers": b"\xff\xd8\xff" + GARBAGE + b"\xff\xd9",
+    "no image in it": jpeg()[:20] + b"\xff\xd9",
     "truncated, with an end": jpeg()[:300] + b"\xff\xd9",
     "no height": resized_jpeg(0, SIZE),
-    "no size": resized_jpeg(0, 0),
-    "65535 pixels": resized_jpeg(65535, 65535),
     "65500 pixels": resized_jpeg(65500, 65500),
-    "20000 pixels": resized_jpeg(20000, 20000),
 }
 
 
@@ -108,24 +101,6 @@ class Cityscapes:
             list(training.in_order().map(training.loader()))
 
 
-# One reader reads all; the third kind adds a format of its own and nothing else.
-KINDS = [Cifar, pytest.param(Imagenette, marks=pytest.mark.slow), Cityscapes]
-
-
-def with_kinds(cases):
-    """Returns parameters of all cases and kinds, of which one kind a case is not slow:
-    the same code looks for all of them."""
-    return [
-        pytest.param(
-            case,
-            kind,
-            marks=() if kind is (Cifar, Cityscapes)[index % 2] else pytest.mark.slow,
-        )
-        for index, case in enumerate(cases)
-        for kind in (Cifar, Imagenette, Cityscapes)
-    ]
-
-
 @pytest.fixture
 def files(tmp_path, write_records):
     """Writes whole shards of a kind, and returns that of the training images."""
@@ -143,7 +118,7 @@ def files(tmp_path, write_records):
 
 
 def refused(kind, path, *words):
-    """Reads a folder; its error must name the file, and speak to a user."""
+    """Reads a folder; its error must name the file, and no internals of TensorFlow."""
     with pytest.raises(InputError) as error:
         kind.read(path.parent)
     message = str(error.value)
@@ -153,72 +128,59 @@ def refused(kind, path, *words):
         assert internal not in message, message
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_whole_files_are_read(kind, files):
+@pytest.mark.parametrize("kind", [Cifar, slow(Imagenette), Cityscapes])
+def test_intact_files_are_read(kind, files):
     kind.read(files(kind).parent)
 
 
 @pytest.mark.parametrize(
-    "image",
+    ("kind", "image"),
     [
-        pytest.param(
-            image, id=name, marks=() if name == "truncated" else pytest.mark.slow
-        )
-        for name, image in DAMAGED_IMAGES.items()
+        (Cifar, "truncated"),
+        *(slow(kind, "truncated") for kind in (Imagenette, Cityscapes)),
+        *(slow(Imagenette, image) for image in list(DAMAGED_IMAGES)[1:]),
+        slow(Cifar, "65500 pixels"),
     ],
 )
-@pytest.mark.parametrize("kind", KINDS)
 def test_damaged_image(kind, image, files):
-    path = files(kind, [kind.good, (image, kind.good[1]), kind.good])
+    damaged = (DAMAGED_IMAGES[image], kind.good[1])
+    path = files(kind, [kind.good, damaged, kind.good])
     refused(kind, path, f"{path} 1")
 
 
-@pytest.mark.parametrize("resized_crop", [slow(False), True])
-def test_damaged_image_in_training(files, resized_crop):
+def test_damaged_image_in_training(files):
     image = DAMAGED_IMAGES["garbage between markers"]
     path = files(Imagenette, [(image, 3), Imagenette.good])
     training, _ = imagenet.load("imagenette", path.parent, 16)
     with pytest.raises(InputError, match=f"{path} 0"):
         sample(training, 1)
-    augmentation = AugmentationConfig(resized_crop=resized_crop)
     model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10)])
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    augmentation = AugmentationConfig(resized_crop=True)
     with pytest.raises(InputError, match=f"{path} 0"), corruption.reported():
         batches = training_batches(training, 2, augmentation, 0, range(1))
-        if resized_crop:
-            list(batches)
-        else:
-            model.fit(batches, verbose=0, shuffle=False)
+        model.fit(batches, verbose=0, shuffle=False)
 
 
-@pytest.mark.parametrize(("record", "kind"), with_kinds([b"no example", b""]))
-def test_record_that_is_no_example(kind, record, files):
-    path = files(kind, [kind.good, record])
+@pytest.mark.parametrize("kind", [Cifar, slow(Imagenette), slow(Cityscapes)])
+def test_record_that_is_no_example(kind, files):
+    path = files(kind, [kind.good, b"no example"])
     refused(kind, path, f"{path} 1")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_example_without_a_feature(kind, files, write_records):
-    path = files(kind)
-    write_records(path, [kind.good[:1]], kind.names[:1])
-    refused(kind, path, f"{path} 0", kind.names[1])
+def test_example_without_a_feature(files, write_records):
+    path = files(Cifar)
+    write_records(path, [Cifar.good[:1]], Cifar.names[:1])
+    refused(Cifar, path, f"{path} 0", Cifar.names[1])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_feature_of_another_type(kind, files):
-    path = files(kind, [kind.good, (7, kind.good[1])])
-    refused(kind, path, f"{path} 1")
+def test_feature_of_another_type(files):
+    path = files(Cityscapes, [Cityscapes.good, (7, Cityscapes.good[1])])
+    refused(Cityscapes, path, f"{path} 1")
 
 
 @pytest.mark.parametrize(
-    ("kind", "label"),
-    [
-        (Cifar, 10),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in [(Cifar, 2**62), (Imagenette, -1)]
-        ),
-    ],
+    ("kind", "label"), [(Cifar, 10), slow(Cifar, 2**62), slow(Imagenette, -1)]
 )
 def test_label_out_of_range(kind, label, files):
     path = files(kind, [kind.good, (kind.good[0], label)])
@@ -240,7 +202,7 @@ DAMAGED_LABELS = [
     ("labels", "words"),
     [
         (tf.io.encode_png(np.full((SIZE, SIZE, 1), 34, "uint8")).numpy(), "label ids"),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in DAMAGED_LABELS),
+        *(slow(*case) for case in DAMAGED_LABELS),
     ],
 )
 def test_labels_of_pixels(labels, words, files):
@@ -248,27 +210,14 @@ def test_labels_of_pixels(labels, words, files):
     refused(Cityscapes, path, words, f"{path} 1")
 
 
-@pytest.mark.parametrize(
-    "kind", [Cityscapes, pytest.param(Cifar, marks=pytest.mark.slow)]
-)
-def test_images_of_another_size(kind, files):
-    path = files(kind, [kind.good, (jpeg(size=40), kind.good[1])])
-    refused(kind, path, "(32, 32", "40")
+def test_images_of_another_size(files):
+    path = files(Cifar, [Cifar.good, (jpeg(size=40), Cifar.good[1])])
+    refused(Cifar, path, "(32, 32", "40")
 
 
 def _as_folder(path):
     path.unlink()
     path.mkdir()
-
-
-def _as_link_to_nothing(path):
-    path.unlink()
-    path.symlink_to(path.with_name("gone"))
-
-
-def _as_pipe(path):
-    path.unlink()
-    os.mkfifo(path)
 
 
 def _as_raw_records(path):
@@ -280,71 +229,25 @@ def _as_other_records(path):
     path.write_bytes(gzip.compress(content[:20] + b"\0" + content[21:]))
 
 
-def _without_end(path):
-    path.write_bytes(path.read_bytes()[:-6])
-
-
-def _without_last_bytes(path):
-    content = gzip.decompress(path.read_bytes())
-    path.write_bytes(gzip.compress(content[:-3]))
-
-
-DAMAGED_FILES = {
-    "folder": (_as_folder, "is a folder"),
-    "dangling link": (_as_link_to_nothing, "is a link to"),
-    "pipe": (_as_pipe, "is no regular file"),
-    "empty": (lambda path: path.write_bytes(b""), "no records"),
-    "text": (lambda path: path.write_bytes(b"words"), "damaged"),
-    "no GZIP": (_as_raw_records, "truncated or damaged"),
-    "another GZIP": (lambda path: path.write_bytes(gzip.compress(b"words")), "damaged"),
-    "no end": (_without_end, "truncated"),
-    "cut before compression": (_without_last_bytes, "damaged"),
-    "flipped bits": (_as_other_records, "damaged"),
-    "no records": (lambda path: path.write_bytes(gzip.compress(b"")), "no records"),
-}
-
-
-@pytest.mark.parametrize(("damage", "kind"), with_kinds(DAMAGED_FILES))
-def test_damaged_file(kind, damage, files):
-    spoil, words = DAMAGED_FILES[damage]
-    path = files(kind)
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (_as_folder, "is a folder"),
+        (lambda path: path.write_bytes(b""), "no records"),
+        (_as_raw_records, "damaged"),
+        (_as_other_records, "damaged"),
+        (lambda path: path.write_bytes(gzip.compress(b"words")), "damaged"),
+    ],
+)
+def test_damaged_file(spoil, words, files):
+    path = files(Cifar)
     spoil(path)
-    refused(kind, path, words)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_file_without_permission(kind, files, monkeypatch):
-    path = files(kind)
-    whole = open
-
-    def denied(file, *arguments, **keywords):
-        if str(file) == str(path):
-            raise PermissionError(13, "Permission denied")
-        return whole(file, *arguments, **keywords)
-
-    monkeypatch.setattr("builtins.open", denied)
-    refused(kind, path, "cannot be read: Permission denied")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_folder_that_is_none(kind, files):
-    path = files(kind)
-    for folder, words in [
-        (path, "is no folder"),
-        (path.with_name("nowhere"), "does not exist"),
-        (path.with_name("x" * 300), "File name too long"),
-    ]:
-        with pytest.raises(InputError, match=words):
-            kind.read(folder)
-
-
-STREAMED = [Imagenette, Cityscapes]
+    refused(Cifar, path, words)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", STREAMED)
-def test_file_that_is_gone_after_counting(kind, files, monkeypatch):
-    path = files(kind)
+def test_file_that_is_gone_after_counting(files, monkeypatch):
+    path = files(Imagenette)
     count = shards.count_records
 
     def count_and_remove(files, cache):
@@ -353,27 +256,26 @@ def test_file_that_is_gone_after_counting(kind, files, monkeypatch):
         return counts
 
     monkeypatch.setattr(shards, "count_records", count_and_remove)
-    refused(kind, path, "does not exist")
+    refused(Imagenette, path, "does not exist")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", STREAMED)
-@pytest.mark.parametrize("number", [1, 2, 4, 10**6])
-def test_wrong_number_in_the_cache(kind, number, files):
-    path = files(kind)
-    kind.read(path.parent)
-    cache = path.with_name(f"{path.name.split('-')[0]}-train-record-counts.json")
+@pytest.mark.parametrize("number", [2, 4])
+def test_wrong_number_in_the_cache(number, files):
+    path = files(Imagenette)
+    Imagenette.read(path.parent)
+    cache = path.with_name("imagenette-train-record-counts.json")
     (state,) = json.loads(cache.read_text())
     cache.write_text(json.dumps({state: number}))
     words = "one too many" if number < 3 else "missing"
     place = f"{path} {min(number, 3)}"
-    refused(kind, path, words, place, "record-counts.json beside it: remove that")
+    refused(Imagenette, path, words, place, "record-counts.json")
     cache.unlink()
-    kind.read(path.parent)
+    Imagenette.read(path.parent)
 
 
-@pytest.mark.parametrize("number", [-1, 0, "x", 1.5, True, None, [3], 10**30])
-def test_no_number_in_the_cache(number, files):
+@pytest.mark.parametrize("number", [-1, "x", 1.5, True, 10**30])
+def test_bad_number_in_the_cache_is_ignored(number, files):
     path = files(Imagenette)
     imagenet.load("imagenette", path.parent, 16)
     cache = path.with_name("imagenette-train-record-counts.json")
@@ -384,13 +286,7 @@ def test_no_number_in_the_cache(number, files):
     assert json.loads(cache.read_text()) == {state: 3}
 
 
-def test_other_errors_stay_what_they_are():
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        with corruption.reported():
-            tf.debugging.Assert(False, ["Something else"])
-
-
-def test_an_error_while_sound_data_are_read_stays_what_it_is(folder, capsys):
+def test_other_error_is_not_converted(folder, capsys):
     _, test = imagenet.load("imagenette", folder, 16)
     with pytest.raises(tf.errors.InvalidArgumentError, match="Something else"):
         with corruption.reported():
@@ -400,8 +296,8 @@ def test_an_error_while_sound_data_are_read_stays_what_it_is(folder, capsys):
 
 
 @pytest.mark.slow
-def test_the_first_damaged_record_is_named(folder, write_records, encoded_image):
-    """In the order of the files, whatever the order of the stream."""
+def test_first_damaged_record_is_named(folder, write_records, encoded_image):
+    """The order is that of the files, not of the shuffled stream."""
     good, bad = (encoded_image(20, 20, 0), 3), (encoded_image(20, 20, 0), 10)
     path = folder / "imagenette-train-00001.tfrecord.gz"
     write_records(path, [good, good, bad, bad])

@@ -1,10 +1,8 @@
-import functools
 import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_datasets as tfds
 
 from training.data import segmentation
 from training.data.segmentation import cityscapes
@@ -40,12 +38,8 @@ def test_label_ids():
     table = cityscapes.train_ids()
     np.testing.assert_array_equal(table[SCORED], np.arange(19))
     others = np.setdiff1d(np.arange(34), SCORED)
-    assert set(table[others]) == {255}
-    assert table[255] == 255
+    assert set(table[others]) == {255} == {table[255]}
     assert set(table[34:255]) == {-1}
-
-
-def test_classes():
     names = cityscapes.CLASSES.names
     assert (names[0], names[13], names[18]) == ("road", "car", "bicycle")
     assert cityscapes.CLASSES.palette[13] == (0, 0, 142)
@@ -72,14 +66,14 @@ def test_images_may_be_jpeg(tmp_path, shards, png, pixels, write_records):
     np.testing.assert_array_equal(received, expected)
 
 
-def test_parts_go_over_shards(shards, pixels):
+def test_part_spans_shards(shards, pixels):
     part = load(shards, train_examples=4).training.part(2, None)
     assert len(part) == 2
     for image, seed in zip(images_of(part), (2, 3), strict=True):
         np.testing.assert_array_equal(image, pixels(seed)[0])
 
 
-def test_order_is_a_function_of_the_key(shards):
+def test_order_depends_on_the_key(shards):
     split = load(shards).training
 
     def order(*key):
@@ -93,48 +87,17 @@ def test_order_is_a_function_of_the_key(shards):
     assert order(0, 1) == orders[1]
 
 
-@pytest.fixture
-def tfds_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        tfds, "builder", functools.partial(tfds.builder, data_dir=tmp_path)
-    )
-    return tmp_path
-
-
-def test_tfds_needs_a_manual_download(tfds_folder):
-    words = "could not prepare cityscapes/semantic.*leftImg8bit.*data.directory"
-    with pytest.raises(InputError, match=f"(?s){words}"):
+def test_tfds_needs_a_manual_download(write_tfds):
+    with pytest.raises(InputError, match="(?s)leftImg8bit.*data.directory"):
         load(None)
 
 
-def test_shards_of_tfds(tfds_folder, png, pixels, write_records):
-    folder = tfds_folder / "cityscapes" / "semantic_segmentation" / "1.0.0"
-    folder.mkdir(parents=True)
-    infos = []
-    for split, seeds in (("train", (0, 1)), ("validation", (2,))):
-        template = tfds.core.ShardedFileTemplate(
-            dataset_name="cityscapes",
-            data_dir=folder,
-            split=split,
-            filetype_suffix="tfrecord",
-        )
-        write_records(
-            template.sharded_filepath(shard_index=0, num_shards=1),
-            [tuple(map(png, pixels(seed))) for seed in seeds],
-            names=("image_left", "segmentation_label"),
-            compression="",
-        )
-        infos.append(
-            tfds.core.SplitInfo(
-                name=split,
-                shard_lengths=[len(seeds)],
-                num_bytes=0,
-                filename_template=template,
-            )
-        )
-    features = tfds.builder("cityscapes/semantic_segmentation").info.features
-    tfds.folder_dataset.write_metadata(
-        data_dir=folder, features=features, split_infos=infos, check_data=False
+def test_shards_of_tfds(write_tfds, png, pixels):
+    first, second, third = (tuple(map(png, pixels(seed))) for seed in range(3))
+    write_tfds(
+        "cityscapes/semantic_segmentation",
+        {"train": [[first, second]], "validation": [[third]]},
+        names=("image_left", "segmentation_label"),
     )
     data = load(None)
     assert (len(data.training), len(data.test)) == (2, 1)

@@ -24,7 +24,7 @@ def batches(split, epochs, seed=0):
     return list(stream.as_numpy_iterator())
 
 
-def test_streams_follow_their_seed_and_resumed_ones_go_on(split):
+def test_resumed_stream_equals_uninterrupted_one(split):
     whole = batches(split, range(2))
     assert len(whole) == 2 * segmentation.steps_per_epoch(split, 2) == 4
     for images, labels in whole:
@@ -37,7 +37,7 @@ def test_streams_follow_their_seed_and_resumed_ones_go_on(split):
     assert np.any(whole[0][0] != batches(split, range(1), seed=1)[0][0])
 
 
-def test_evaluation_takes_all_images_as_they_are(split):
+def test_evaluation_keeps_all_images(split):
     images, labels = (
         np.concatenate(part)
         for part in zip(

@@ -1,13 +1,11 @@
 import numpy as np
-import pytest
 
 from training.data import segmentation
 from training.data.segmentation import shapes
-from training.errors import InputError
 from training.experiments.mdeq_segmentation.schema import SegmentationDataConfig
 
 
-def test_an_example_is_a_function_of_its_place():
+def test_example_depends_on_its_index():
     first = shapes.example("train", 3, (16, 32))
     for again, part in zip(shapes.example("train", 3, (16, 32)), first, strict=True):
         np.testing.assert_array_equal(again, part)
@@ -52,20 +50,3 @@ def test_sizes_and_counts():
     assert data.test.images.shape == (5, 16, 32, 3)
     assert data.crop_size == (8, 16)
     assert len(data.classes) == len(data.classes.palette) == 4
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"directory": "/data"}, "no `data.directory`.*directory='/data'"),
-        (
-            {"image_size": [64]},
-            r"data.image_size.*\[height, width\].*image_size=\[64\]",
-        ),
-        ({"batch_size": 300}, "at most 256.*batch_size=300"),
-        ({"validation_examples": 65}, "at most 64.*validation_examples=65"),
-    ],
-)
-def test_what_cannot_be_loaded(arguments, words):
-    with pytest.raises(InputError, match=words):
-        segmentation.load(SegmentationDataConfig(**arguments))

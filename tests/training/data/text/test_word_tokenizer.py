@@ -1,5 +1,3 @@
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -24,9 +22,8 @@ def test_words_between_white_space(text, ids):
     np.testing.assert_array_equal(WordTokenizer(WORDS)(text), ids)
 
 
-def test_white_space_is_that_of_python():
-    codes = [i for i in range(sys.maxunicode + 1) if not 0xD800 <= i < 0xE000]
-    text = "".join(f"x{chr(code)}" for code in codes).replace("\n", " ")
+def test_white_space_equals_python():
+    text = "".join(f"x{chr(code)}" for code in range(0x3100)).replace("\n", " ")
     vocabulary = sorted(set(text.split()))
     ids = WordTokenizer(vocabulary)(text)
     assert [vocabulary[index] for index in np.array(ids)] == text.split()
@@ -38,19 +35,19 @@ def test_words_survive_a_round_trip(text):
     assert tokenizer.detokenize(tokenizer(text)) == text
 
 
-def test_a_word_that_contains_the_end_of_line_is_a_word():
+def test_word_may_contain_the_end_of_line():
     tokenizer = WordTokenizer(["<eos>", "a<eos>b", "c"])
     assert tokenizer.detokenize([2, 1, 0, 2]) == "c a<eos>b\nc"
 
 
 @pytest.mark.parametrize("text", ["ÀÉ", "ΑΣ ΣΑ", "İI", "ẞ"])
-def test_lower_case_is_that_of_python(text):
+def test_lower_case_equals_python(text):
     vocabulary = ["<eos>", *text.lower().split()]
     ids = WordTokenizer(vocabulary, lowercase=True)(text)
     assert [vocabulary[i] for i in np.array(ids)] == text.lower().split()
 
 
-def test_words_are_learnt_in_the_order_of_their_counts():
+def test_words_are_ordered_by_count():
     texts = ["b a\n", "c b <eos> A\n"]
     learnt = WordTokenizer.learn(texts).get_vocabulary()
     assert learnt == ["<eos>", "b", "a", "c", "A"]
@@ -59,18 +56,18 @@ def test_words_are_learnt_in_the_order_of_their_counts():
     assert lowercase("B") == [1]
 
 
-def test_unknown_word_without_a_token_for_it():
+def test_unknown_word_raises():
     with pytest.raises(ValueError, match="must have each token.*'zebra'"):
         WordTokenizer(["<eos>", "to"])("to zebra")
 
 
-def test_rare_words_become_the_unknown_one():
+def test_rare_words_become_unknown():
     tokenizer = WordTokenizer.learn(["a a b c", " d d d"], minimum_count=2)
     assert tokenizer.get_vocabulary() == ["<eos>", "d", "a", "<unk>"]
     assert tokenizer("b") == [3]
 
 
-def test_a_copy_reads_the_saved_vocabulary(tmp_path):
+def test_copy_reads_the_saved_vocabulary(tmp_path):
     tokenizer = WordTokenizer(WORDS)
     config = keras.saving.serialize_keras_object(tokenizer)
     copy = keras.saving.deserialize_keras_object(config)

@@ -61,13 +61,12 @@ flat = {
     "model.dropout": 0.0, "data.validation_examples": None, "data.augmentation": {},
     "data.evaluation_batch_size": 4,
     "phases": [{"epochs": 2}], "optimizer.name": "sgd",
+    "ohem": {"threshold": 0.3, "keep": 100},
 }
-hard = {**flat, "ohem": {"threshold": 0.3, "keep": 100}}
 language = {"model.regularizer": None, "data.evaluation_batch_size": 4}
 cases = {
-    "segmentation": (SEGMENTATION, flat),
     "language": (LANGUAGE, language),
-    "hard": (SEGMENTATION, hard),
+    "segmentation": (SEGMENTATION, flat),
     "classification": (CLASSIFICATION, still),
 }
 case = sys.argv[1]
@@ -78,7 +77,7 @@ if case in cases:
 else:
     random = {
         "model.regularizer": {
-            "class_name": "spectral_radius_constraint", "probability": 0.5,
+            "class_name": "jacobian", "probability": 0.5,
         },
         "phases": [
             {"epochs": 1, "regularizer": "contraction", "max_iter_jitter": 2},
@@ -122,8 +121,8 @@ def is_of_training(name):
     return not any(word in name for word in ("seed_generator", "total", "count"))
 
 
-@pytest.mark.parametrize("name", ["classification", "segmentation", "hard", "language"])
-def test_weights_losses_penalties_and_metrics_equal_one_device(name, tmp_path):
+@pytest.mark.parametrize("name", ["classification", "segmentation", "language"])
+def test_weights_and_logs_equal_one_device(name, tmp_path):
     run(name, tmp_path)
     one, two = tmp_path / "one", tmp_path / "two"
     for row, other in zip(history(one), history(two), strict=True):
@@ -141,7 +140,7 @@ def test_weights_losses_penalties_and_metrics_equal_one_device(name, tmp_path):
         )
 
 
-def test_a_resumed_run_draws_what_an_uninterrupted_one_does(tmp_path):
+def test_resumed_run_equals_uninterrupted(tmp_path):
     run("random", tmp_path)
     assert_same_checkpoints(tmp_path / "parts" / "model", tmp_path / "whole" / "model")
     rows = history(tmp_path / "whole")

@@ -134,7 +134,7 @@ def test_workers_draw_different_numbers(trained):
         np.testing.assert_array_equal(states[1][name], state + [1, 0])
 
 
-def test_a_killed_worker_ends_the_other_and_both_go_on(workers, trained):
+def test_killed_worker_ends_the_other_and_both_resume(workers, trained):
     chief, worker = workers.start_both("killed", LONG)
     backup = workers.folder / "killed-worker-1" / "model" / "checkpoint.npz"
     while not backup.exists():
@@ -153,7 +153,7 @@ def test_a_killed_worker_ends_the_other_and_both_go_on(workers, trained):
         assert_same_checkpoints(workers.folder / name / "model", folder / "model")
 
 
-def test_a_worker_that_never_starts(workers):
+def test_missing_worker_ends_the_command(workers):
     overrides = ["distribution.start_timeout=2"]
     process = workers.start("alone", overrides, cluster=addresses(2))
     _, error = process.communicate(timeout=300)

@@ -1,4 +1,4 @@
-"""What makes replicas train as one device does, on the smallest models."""
+"""Two replicas train the smallest models like one device."""
 
 import json
 
@@ -114,7 +114,7 @@ def results(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["normalized", "scaled", "weighted"])
-def test_weights_and_logs_equal_one_device(results, case):
+def test_fit_equals_one_device(results, case):
     """Clipped gradients, statistics of normalization, losses, uneven validation."""
     (logs, weights), (same_logs, same_weights) = results[0][case]
     assert logs.keys() == same_logs.keys() >= {"loss", "val_loss"}

@@ -1,4 +1,4 @@
-"""What is refused before anything is made or written."""
+"""Errors of distributions before training."""
 
 import pytest
 import tensorflow as tf
@@ -14,7 +14,7 @@ from training.runs.distribution import OneDevice, Replicas, start
 
 
 class TwoReplicas(Replicas):
-    """Two of them, of which no device need know."""
+    """Two replicas without devices."""
 
     num_replicas = 2
 
@@ -23,41 +23,33 @@ class TwoReplicas(Replicas):
 
 
 @pytest.mark.parametrize(
-    ("assignments", "words"),
+    ("assignments", "name"),
     [
-        ({"strategy": "miror"}, "strategy` must be one of .*Did you mean `mirrored`"),
-        ({"strategy": "mirrored", "devices": []}, "a list of at least one element"),
-        ({"strategy": "mirrored", "devices": ["CPU:0"] * 2}, "without repetitions"),
-        ({"strategy": "mirrored", "logical_cpus": 0}, "integer >= 1"),
-        ({"devices": ["GPU:0"]}, "`distribution.devices` is for .*strategy=single"),
-        ({"logical_cpus": 2, "strategy": "multi_worker"}, "logical_cpus` is for"),
-        ({"start_timeout": 0}, "integer >= 1"),
-        ({"device": None}, "Did you mean `distribution.devices`"),
+        ({"strategy": "miror"}, "strategy"),
+        ({"strategy": "mirrored", "devices": ["CPU:0"] * 2}, "devices"),
+        ({"strategy": "mirrored", "logical_cpus": 0}, "logical_cpus"),
+        ({"devices": ["GPU:0"]}, "devices"),
+        ({"logical_cpus": 2, "strategy": "multi_worker"}, "logical_cpus"),
+        ({"start_timeout": 0}, "start_timeout"),
     ],
 )
-def test_configs_that_are_refused(small, assignments, words):
+def test_invalid_config_raises(small, assignments, name):
     assignments = {f"distribution.{name}": v for name, v in assignments.items()}
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=f"`distribution.{name}`.*Received"):
         configs.resolve(small, assignments.items())
 
 
-def test_variants_have_one_strategy(small):
-    small["variants"] = {"a": {}, "b": {"distribution.strategy": "mirrored"}}
-    with pytest.raises(InputError, match="cannot change `variants`, .*`distribution`"):
-        configs.resolve(small)
-
-
-def test_the_default_is_one_device(small):
+def test_default_is_one_device(small):
     assert configs.resolve(small).distribution == DistributionConfig()
     assert isinstance(start(DistributionConfig()), OneDevice)
 
 
-def test_more_devices_than_there_are():
+def test_missing_device_raises():
     with pytest.raises(InputError, match=r"\['CPU:0'\].*devices=\['CPU:0', 'CPU"):
         start(DistributionConfig("mirrored", devices=["CPU:0", "CPU:1"]))
 
 
-def test_a_cpu_is_divided_before_tensorflow_starts():
+def test_cpu_cannot_be_divided_after_the_start():
     tf.config.list_logical_devices()
     with pytest.raises(InputError, match="before TensorFlow starts.*logical_cpus=3"):
         start(DistributionConfig("mirrored", logical_cpus=3))
@@ -72,7 +64,7 @@ def test_a_cpu_is_divided_before_tensorflow_starts():
         ({"jit_compile": True}, "`jit_compile` must be false"),
     ],
 )
-def test_a_job_that_replicas_cannot_train(small, change, words):
+def test_job_that_replicas_cannot_train(small, change, words):
     change["distribution.strategy"] = "mirrored"
     config = configs.resolve(small, change.items())
     job = ClassificationJob(
@@ -89,12 +81,12 @@ def test_every_replica_has_a_row_of_each_validation_batch(num_examples, steps):
 
 
 @pytest.mark.parametrize("num_examples", [1, 41])
-def test_a_validation_batch_that_has_none(num_examples):
+def test_validation_batch_without_a_row_raises(num_examples):
     with pytest.raises(InputError, match="size=40, which leaves 1"):
         TwoReplicas().validation_steps(num_examples, 40)
 
 
-def test_nothing_is_written_of_a_refused_run(tmp_path, capsys):
+def test_refused_run_writes_nothing(tmp_path, capsys):
     path = tmp_path / "run"
     arguments = ["train", "digits/main", "--work-dir", str(path)]
     arguments += ["--set", "distribution.strategy=mirrored"]

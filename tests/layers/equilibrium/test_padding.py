@@ -1,4 +1,4 @@
-"""Padded positions take no part in a solve: answers do not depend on how many."""
+"""Padded positions do not change the results of a solve."""
 
 import keras
 import numpy as np
@@ -43,7 +43,7 @@ def _padded(left):
     [(SOLVERS[0], False), (SOLVERS[1], True)],
     ids=["anderson-right", "fixed_point_iteration-left"],
 )
-def test_an_answer_is_that_of_the_text_alone(solver, left):
+def test_results_are_those_of_the_text_alone(solver, left):
     deq = _layer(solver)
     inputs, mask = _padded(left)
     alone, padded = deq.solve(TEXT), deq.solve(inputs, mask=mask)
@@ -57,7 +57,7 @@ def test_an_answer_is_that_of_the_text_alone(solver, left):
 
 @pytest.mark.parametrize(
     "gradient",
-    ["implicit", *(slow(name) for name in ("neumann", "phantom", "unrolled"))],
+    ["implicit", slow("unrolled")],
 )
 def test_gradients_are_those_of_the_text_alone(gradient):
     deq = _layer(gradient=gradient, regularizer=None)
@@ -82,37 +82,6 @@ def test_gradients_are_those_of_the_text_alone(gradient):
     expected = gradients(TEXT, np.ones((1, 5), bool))
     for one, two in zip(gradients(inputs[:1], mask[:1]), expected, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_keras_passes_the_mask_on():
-    ids = np.array([[3, 4, 5, 0, 0, 0], [1, 2, 3, 4, 5, 6]])
-    symbolic = keras.Input((None,), dtype="int32")
-    embedded = keras.layers.Embedding(7, 8, mask_zero=True)(symbolic)
-    hidden = _layer(gradient="phantom", regularizer=None)(embedded)
-    model = keras.Model(symbolic, keras.layers.GlobalAveragePooling1D()(hidden))
-    whole = model.predict(ids, verbose=0)
-    np.testing.assert_allclose(whole[:1], model(ids[:1, :3]), atol=1e-4)
-    model.compile("sgd", "mse")
-    history = model.fit(ids, whole, verbose=0).history
-    assert np.all(np.isfinite(list(history.values())))
-
-
-class MeanCell(TanhCell):
-    """Every position sees the mean of all that are not padding."""
-
-    def inject(self, inputs, training=False, mask=None):
-        mask = tf.ones(tf.shape(inputs)[:2], bool) if mask is None else mask
-        weights = tf.cast(mask, inputs.dtype)[..., None]
-        weights /= tf.reduce_sum(weights, axis=1, keepdims=True)
-        return {"u": self.projection(inputs), "weights": weights}
-
-    def initial_state(self, injection):
-        return tf.zeros_like(injection["u"])
-
-    def call(self, state, injection):
-        mean = tf.reduce_sum(state * injection["weights"], axis=1, keepdims=True)
-        return tf.tanh(self.recurrent(state) + 0.3 * mean + injection["u"])
 
 
 class PooledCell(TanhCell):
@@ -140,7 +109,7 @@ class SummaryCell(layers.EquilibriumCell):
         return {"a": state["a"], "b": positions, "c": 0.5 * state["b"]}
 
 
-def test_a_state_without_positions_has_no_mask():
+def test_state_without_positions_has_no_mask():
     """Keras multiplies a loss by the mask of the outputs."""
     ids = np.array([[3, 4, 0], [1, 0, 0], [1, 2, 3]])  # As many samples as positions.
     embedding = keras.layers.Embedding(7, 4, mask_zero=True)
@@ -165,14 +134,6 @@ def test_each_state_with_positions_has_the_mask_of_any_input():
     np.testing.assert_array_equal(masks["c"], ids > 0)
 
 
-def test_a_cell_may_ask_for_the_mask():
-    deq = layers.DEQ(MeanCell(6), SOLVERS[0])
-    inputs, mask = _padded(left=True)
-    expected = deq(TEXT)
-    value = deq(inputs, mask=mask)
-    np.testing.assert_allclose(value[0][mask[0]], expected[0], atol=5e-4)
-
-
 class AttentionCell(layers.EquilibriumCell):
     """Ignores masks; the attention layer of Keras reads the mask of the state."""
 
@@ -185,26 +146,16 @@ class AttentionCell(layers.EquilibriumCell):
         return self.norm(0.3 * self.attention(state, state) + injection)
 
 
-def test_the_state_carries_the_mask_for_layers_of_keras():
+def test_state_carries_the_mask_for_layers_of_keras():
     deq = layers.DEQ(AttentionCell(), SOLVERS[0])
     inputs, mask = _padded(left=True)
     expected = deq(TEXT)
     for call in (deq, tf.function(deq)):
-        value = call(inputs, mask=mask).numpy()
+        value = call(inputs, mask=mask)
         np.testing.assert_allclose(value[0][mask[0]], expected[0], atol=1e-3)
 
 
-def test_a_start_is_masked_too():
-    deq = _layer()
-    inputs, mask = _padded(left=False)
-    start = np.full((2, 9, 8), 0.5, "float32")
-    value = deq(inputs, initial_state=start, mask=mask)
-    np.testing.assert_array_equal(value[0][~mask[0]], 0)
-    expected = deq(TEXT, initial_state=start[:1, :5])
-    np.testing.assert_allclose(value[0][mask[0]], expected[0], atol=1e-3)
-
-
-def test_an_attached_mask_is_used_without_being_passed():
+def test_attached_mask_is_used_without_being_passed():
     ids = np.array([[3, 4, 0, 0], [1, 2, 3, 4]])
     inputs = keras.layers.Embedding(7, 3, mask_zero=True)(ids)
     mask, start = tf.constant(ids > 0), np.full((2, 4, 8), 0.5, "float32")
@@ -220,7 +171,7 @@ def test_an_attached_mask_is_used_without_being_passed():
         np.testing.assert_array_equal(value, call(mask=mask))
 
 
-def test_masks_of_another_shape_are_refused():
+def test_mask_of_another_shape_raises_when_a_graph_runs():
     """A graph of open shapes would broadcast a single row or position."""
     deq = layers.DEQ(TanhCell(4))
     inputs = np.ones((2, 5, 3), "float32")
@@ -228,31 +179,14 @@ def test_masks_of_another_shape_are_refused():
     call = tf.function(lambda x, mask: deq(x, mask=mask), input_signature=specs)
     assert call(inputs, np.ones((2, 5), bool)).shape == (2, 5, 4)
     for shape in ((1, 5), (2, 1), (1, 1), (2, 4)):
-        mask = np.ones(shape, bool)
-        with pytest.raises(ValueError, match="one entry for each position"):
-            deq(inputs, mask=mask)
-        with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
-            call(inputs, mask)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            call(inputs, np.ones(shape, bool))
 
 
-def test_noise_and_padding_are_refused():
+def test_noise_of_a_solver_ignores_padding_at_inference():
     solver = solvers.FixedPointIteration(max_iter=3, tol=None, noise=0.1)
     deq = layers.DEQ(TanhCell(4), solver)
     inputs, mask = np.ones((2, 5, 3), "float32"), np.ones((2, 5), bool)
     deq(inputs, mask=mask, training=False)
-    with pytest.raises(ValueError, match="noise of a solver would reach"):
-        deq(inputs, mask=mask, training=True)
-    with pytest.raises(ValueError, match="noise of a solver would reach"):
+    with pytest.raises(ValueError, match="noise"):
         deq.solve(inputs, solvers.SolveRequest(seed=1), mask=mask)
-
-
-def test_two_masks_are_refused():
-    class PairCell(TanhCell):
-        def inject(self, inputs, training=False):
-            return self.projection(inputs["x"] + inputs["y"])
-
-    deq = layers.DEQ(PairCell(4), solvers.Anderson())
-    embedding = keras.layers.Embedding(7, 8, mask_zero=True)
-    pair = {"x": embedding(np.array([[1, 0]])), "y": embedding(np.array([[2, 0]]))}
-    with pytest.raises(ValueError, match="Several inputs of a DEQ have a mask"):
-        deq(pair)

@@ -1,11 +1,22 @@
+"""Losses and scores of pixels."""
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from training.experiments.mdeq_segmentation.job import (
+    blend,
+    class_iou,
+    confusion_matrix,
+    write_overlay,
+)
 from training.experiments.mdeq_segmentation.loss import (
     HardPixelCrossEntropy,
     PixelCrossEntropy,
 )
+
+PALETTE = ((0, 0, 0), (200, 100, 0), (0, 0, 255))
 
 WEIGHTS = [0.5, 2.0, 1.25]
 
@@ -28,21 +39,16 @@ def terms(labels, logits):
     return labels, -np.log(chosen), chosen
 
 
-def test_mean_over_valid_pixels(pixels):
-    _, losses, _ = terms(*pixels)
-    assert float(PixelCrossEntropy()(*pixels)) == pytest.approx(losses.mean(), rel=1e-5)
-
-
-def test_weighted_mean(pixels):
-    labels, losses, _ = terms(*pixels)
-    weights = np.take(WEIGHTS, labels)
-    expected = (weights * losses).sum() / weights.sum()
-    assert float(PixelCrossEntropy(WEIGHTS)(*pixels)) == pytest.approx(expected, 1e-5)
-
-
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_weighted_mean_over_valid_pixels(pixels, weights):
+    labels, losses, _ = terms(*pixels)
+    expected = np.average(losses, weights=weights and np.take(weights, labels))
+    assert float(PixelCrossEntropy(weights)(*pixels)) == pytest.approx(expected, 1e-5)
+
+
 @pytest.mark.parametrize(
-    ("threshold", "keep"), [(0.9, 0), (0.3, 0), (0.3, 20), (0.1, 5), (0.5, 10**6)]
+    ("weights", "threshold", "keep"),
+    [(None, 0.9, 0), (WEIGHTS, 0.3, 20), (WEIGHTS, 0.1, 5), (None, 0.5, 10**6)],
 )
 def test_hard_pixels(pixels, weights, threshold, keep):
     labels, losses, probabilities = terms(*pixels)
@@ -82,3 +88,28 @@ def test_half_precision_is_summed_in_float32(pixels):
     labels, logits = pixels
     loss = PixelCrossEntropy()(labels, keras.ops.cast(logits, "bfloat16"))
     assert keras.backend.standardize_dtype(loss.dtype) == "float32"
+
+
+def test_intersection_over_union():
+    labels = np.array([0, 0, 0, 1, 1, 255, 255])
+    predicted = np.array([0, 0, 1, 1, 2, 0, 3])
+    confusion = confusion_matrix(labels, predicted, 4)
+    np.testing.assert_array_equal(
+        confusion, [[2, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+    )
+    np.testing.assert_array_equal(class_iou(confusion), [2 / 3, 1 / 3, 0, np.nan])
+
+
+def test_overlay(tmp_path):
+    image = np.full((2, 3, 3), 100.0)
+    labels = np.array([[0, 1, 2], [255, 1, 0]])
+    path = tmp_path / "overlay.png"
+    write_overlay(path, image, labels, PALETTE)
+    expected = [
+        [[50, 50, 50], [150, 100, 50], [50, 50, 178]],
+        [[100, 100, 100], [150, 100, 50], [50, 50, 50]],
+    ]
+    decoded = tf.io.decode_png(path.read_bytes()).numpy()
+    np.testing.assert_array_equal(decoded, expected)
+    np.testing.assert_array_equal(blend(image, labels, PALETTE), expected)
+    assert [file.name for file in tmp_path.iterdir()] == ["overlay.png"]

@@ -1,4 +1,4 @@
-"""Workers wait for one another, but not for ever."""
+"""Workers wait for each other at the start."""
 
 import socket
 import threading
@@ -20,7 +20,7 @@ def addresses():
     return names
 
 
-def test_all_go_on_when_the_last_has_come(addresses):
+def test_all_continue_when_the_last_starts(addresses):
     gone = []
 
     def come(index):
@@ -36,7 +36,7 @@ def test_all_go_on_when_the_last_has_come(addresses):
     threads = [threading.Thread(target=come, args=[index]) for index in range(3)]
     for thread in threads[:2]:
         thread.start()
-    time.sleep(0.5)
+    time.sleep(0.3)
     assert not gone
     threads[2].start()
     end = time.monotonic() + 20
@@ -48,19 +48,14 @@ def test_all_go_on_when_the_last_has_come(addresses):
     assert sorted(gone) == [0, 1, 2]
 
 
-def test_a_worker_that_does_not_come_is_named(addresses):
-    words = f"Worker 1 does not answer at {addresses[1]} .*within 1 s"
-    with pytest.raises(InputError, match=words):
-        wait_for_workers(Cluster(addresses[:2], 0), timeout=1)
+def test_missing_worker_raises(addresses):
+    for address in (addresses[1], "nowhere.invalid:5"):
+        with pytest.raises(InputError, match=f"Worker 1 .* {address}"):
+            wait_for_workers(Cluster([addresses[0], address], 0), timeout=0.1)
 
 
-def test_an_address_that_is_not_known():
-    with pytest.raises(InputError, match="Worker 1 does not answer at nowhere.invalid"):
-        wait_for_workers(Cluster(["localhost:0", "nowhere.invalid:5"], 0), timeout=1)
-
-
-def test_an_address_that_is_taken(addresses):
+def test_used_address_raises(addresses):
     port = int(addresses[0].partition(":")[2])
     with socket.create_server(("", port)):
         with pytest.raises(InputError, match="cannot listen at localhost.*in use"):
-            wait_for_workers(Cluster(addresses[:1], 0), timeout=1)
+            wait_for_workers(Cluster(addresses[:1], 0), timeout=0.1)

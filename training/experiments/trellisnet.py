@@ -1,16 +1,26 @@
-"""The config of a TrellisNet, with all defaults."""
+"""A DEQ-TrellisNet, or a TrellisNet, that predicts the next token of a text."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...config.bounds import COUNT, LAYERS, RATE, WIDTH
-from ...config.component_fields import components
-from ..language_model.schema import LanguageModelConfig
+from deq_keras import models
+
+from ..config.bounds import COUNT, LAYERS, RATE, WIDTH
+from ..config.component_fields import components
+from ..registry import Experiment, Score
+from ..runs.phases import STRATEGIES
+from .language_model.job import LanguageModelJob, assemble
+from .language_model.schema import LanguageModelConfig
 
 _DISTANCE = {"minimum": 1, "maximum": 2**16}
 _TAPS = {"minimum": 2, "maximum": 64}
 _VOCABULARY = {"minimum": 1, "maximum": 10_000_000}
 _WEIGHT = {"minimum": 0.0, "maximum": 1000.0}
+
+# Config keys that only the equilibrium uses, and those of the task.
+_OF_EQUILIBRIUM = (*STRATEGIES, "dilation_rate", "cell_shift")
+_OF_TASK = ("tie_weights", "num_experts", "expert_dropout", "auxiliary_weight")
 
 
 @dataclass(frozen=True)
@@ -65,3 +75,28 @@ class TrellisNetConfig(LanguageModelConfig):
 
     experiment: Literal["trellisnet"]
     model: TrellisNetModelConfig
+
+
+class TrellisNetJob(LanguageModelJob):
+    """One variant of a TrellisNet."""
+
+    def build_network(self, tokenizer):
+        arguments = dataclasses.asdict(self.config.model)
+        explicit = arguments.pop("explicit")
+        classes = models.DEQTrellisNetBackbone, models.DEQTrellisNetCausalLM
+        if explicit is not None:
+            classes = models.TrellisNetBackbone, models.TrellisNetCausalLM
+            for name in _OF_EQUILIBRIUM:
+                arguments.pop(name, None)
+            arguments |= explicit
+        task = {name: arguments.pop(name) for name in _OF_TASK if name in arguments}
+        preprocessor = models.DEQTrellisNetCausalLMPreprocessor(tokenizer)
+        return assemble(self.config, preprocessor, *classes, arguments, **task)
+
+
+EXPERIMENT = Experiment(
+    TrellisNetConfig,
+    TrellisNetJob,
+    Score("loss", "loss [nats a token]", 1, ".3f"),
+    generates=True,
+)

@@ -1,0 +1,146 @@
+"""Configs that an experiment refuses, by the key that the message names."""
+
+import copy
+
+import numpy as np
+import pytest
+import yaml
+
+from deq_keras.tokenizers import CharacterTokenizer
+from tests.training.conftest import SMALL as CLASSIFICATION
+from tests.training.experiments.small_tasks import SHORT as DEFAULTS
+from tests.training.experiments.small_texts import SMALL as TEXT
+from tests.training.experiments.test_mdeq_classification import SMALL as MDEQ
+from tests.training.experiments.test_mdeq_segmentation import SMALL as SEGMENTATION
+from tests.training.experiments.test_reasoning import TINY as REASONING
+from tests.training.experiments.test_synthetic import SHORT as SYNTHETIC
+from tests.training.experiments.test_trellisnet import SMALL as TRELLISNET
+from training import registry
+from training.cli import main
+from training.config import reading as configs
+from training.errors import InputError
+from training.experiments.language_model.text import Text
+from training.runs.train import check
+
+COPY_MEMORY = {
+    "experiment": "copy_memory",
+    "data": {"delay": 3, "num_train": 4, "num_test": 4},
+    "model": {"solver": "fixed_point_iteration"},
+    "phases": [{"epochs": 1}],
+}
+MONOTONE = {
+    **CLASSIFICATION,
+    "model": {"name": "monotone", "cell": "monotone_dense_cell"},
+}
+
+
+def job(mapping, *changes):
+    """Returns the job of the first variant of a config."""
+    config = configs.resolve(copy.deepcopy(mapping), changes)
+    config = configs.variant(config, configs.variant_names(config)[0])
+    cls = registry.implementation(config.experiment)
+    if mapping in (TEXT, TRELLISNET):
+        tokens = np.zeros(1000, "int32")
+        text = Text(CharacterTokenizer(["a", "b", "c"]), tokens, tokens, tokens)
+        return cls(config, lambda: (text, None))
+    return cls(config, lambda: cls.load_data(config.data, None))
+
+
+# Config, key, value, and what the message names: by default the key.
+MODELS = [
+    (CLASSIFICATION, "model.cell.filters", "many", "filters"),
+    (CLASSIFICATION, "model.cell.filters", 3, "groups"),
+    (CLASSIFICATION, "model.stem.strides", 9, None),
+    (CLASSIFICATION, "model.head.pool_size", 9, None),
+    (CLASSIFICATION, "model.solver.ridge", [1], "ridge"),
+    (CLASSIFICATION, "model.solver.histroy", 3, "histroy"),
+    (CLASSIFICATION, "model.gradient", {"class_name": "phantom", "damping": 0}, None),
+    (
+        CLASSIFICATION,
+        "model.regularizer",
+        {"class_name": "jacobian", "probability": None},
+        None,
+    ),
+    (CLASSIFICATION, "model.name", "mdeqs", None),
+    (COPY_MEMORY, "model.num_heads", 5, "num_heads"),
+    (COPY_MEMORY, "data.delay", 0, None),
+    (DEFAULTS, "data.task", "parit", None),
+    (DEFAULTS, "data.updates", 0, None),
+    (DEFAULTS, "model.gradient", {"class_name": "neumann", "num_terms": 0}, "num_term"),
+    (MDEQ, "model.groups", 3, "groups"),
+    (MDEQ, "model.filters", [8, 8, 8, 8, 8], "model"),
+    (MDEQ, "model.head_filters", [], None),
+    (MDEQ, "model.head_filters", [2], "filters"),
+    (MDEQ, "model.initial_weights", "nothing.keras", None),
+    (MDEQ, "model.explicit", {"network": "resnet_19"}, "model.explicit.network"),
+    (MDEQ, "model.explicit", {"network": "resnet_18", "growth_rate": 4}, "growth_rate"),
+    (MONOTONE, "model.cell", "residual_block_cell", None),
+    (
+        MONOTONE,
+        "model.cell",
+        {"class_name": "monotone_dense_cell", "units": 4, "m": 0},
+        "m",
+    ),
+    (REASONING, "data.task", "maze", None),
+    (REASONING, "data.levels", [4], "level"),
+    (REASONING, "data.evaluation_batch_size", 2, None),
+    (REASONING, "model.embedding_units", 4, None),
+    (REASONING, "model.cell.rank", 1, "rank"),
+    (REASONING, "model.solver", "anderson", "solver"),
+    (REASONING, "model.solver.patience", 3, "solver"),
+    (REASONING, "evaluation.restarts", 1, None),
+    (REASONING, "evaluation.picture", {"level": 6}, "level"),
+    (SEGMENTATION, "data.crop_size", [16, 18], None),
+    (SEGMENTATION, "data.image_size", [18, 32], None),
+    (SEGMENTATION, "class_weights", [1.0, 2.0], None),
+    (SEGMENTATION, "model.groups", 5, "model"),
+    (SYNTHETIC, "evaluation.solvers", ["anderson"] * 2, None),
+    (SYNTHETIC, "model.solver", {"class_name": "anderson", "history": 0}, None),
+    (TEXT, "model.num_heads", 3, "num_heads"),
+    (TRELLISNET, "model.kernel_size", 1, None),
+]
+
+
+@pytest.mark.parametrize("mapping, key, value, name", MODELS)
+def test_model_that_cannot_be_built(mapping, key, value, name):
+    with pytest.raises(InputError) as error:
+        job(mapping, (key, value)).build()
+    assert (name or key) in str(error.value) and "Received" in str(error.value)
+
+
+# Each component is valid alone; only the training step of a phase shows the error.
+STEPS = [
+    (CLASSIFICATION, "phases.0.gradient", "reversible"),
+    (CLASSIFICATION, "phases.0.solver", "forward_backward"),
+    (REASONING, "segments", {"in_progress": 8}),
+]
+
+
+@pytest.mark.parametrize("mapping, key, value", STEPS)
+def test_step_that_cannot_be_traced(mapping, key, value):
+    with pytest.raises(InputError, match=key.rpartition(".")[0] or key):
+        check(job(mapping, (key, value)))
+
+
+def train(folder, mapping, *overrides):
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump(mapping))
+    sets = [part for override in overrides for part in ("--set", override)]
+    return main(["train", str(file), "--work-dir", str(folder / "a" / "run"), *sets])
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "model.solver.histroy=3",
+        "data={name: imagenette, directory: nowhere}",
+        "variants={a: {}, b: {model.solver: forward_backward}}",
+        "phases=[{epochs: 1}, {epochs: 1, gradient: reversible}]",
+        "optimizer.warmup_epochs=1",
+    ],
+)
+def test_refused_config_leaves_no_files(tmp_path, override, capsys):
+    assert train(tmp_path, CLASSIFICATION, override) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("deq-keras: error:")
+    assert not (tmp_path / "a").exists()

@@ -87,8 +87,10 @@ def _mdeq(size, budget, **arguments):
 # The medium size with adaptive embeddings.
 _adaptive = functools.partial(_deq, 700, 48000)
 _PTB = {"hidden_dim": 400, "intermediate_dim": 1000, "memory_length": 1}
-_WT103 = {"hidden_dim": 512, "intermediate_dim": 1600, "memory_length": 1}
-_LEVELS_70, _LAYERS_18 = _levels(_WT103, 70, 25), _layers(700, 1100, 18)
+# The sizes of the DEQ's script and of the script of TrellisNet's authors.
+_WT103 = {"hidden_dim": 500, "intermediate_dim": 1500, "memory_length": 1}
+_WT103_LEVELS = {"hidden_dim": 512, "intermediate_dim": 1600, "memory_length": 1}
+_LEVELS_70, _LAYERS_18 = _levels(_WT103_LEVELS, 70, 25), _layers(700, 1100, 18)
 _PLAIN_2019, _PLAIN_30 = _adaptive(_broyden(31, 40)), _adaptive(_anderson(30, 35))
 _PLAIN_20, _POST_LN = _adaptive(_anderson(20, 20)), _adaptive(_anderson(13, 13, _JR))
 _PRE_LN = _adaptive(_anderson(14, 14, _JR), normalize_first=True)
@@ -97,6 +99,8 @@ _SMALL_30 = _deq(700, 1100, _anderson(30, 35))
 _SMALL_JR = _deq(700, 1100, _anderson(13, 13, _JR))
 _B31, _B51 = "DEQ-Transformer, Broyden 31 + 40", "DEQ-TrellisNet, Broyden 51 + 81"
 _A51 = "DEQ-TrellisNet, Anderson 51 + Neumann 20"
+_B46 = "DEQ-TrellisNet, Broyden 46 + 46"
+_A46 = "DEQ-TrellisNet, Anderson 46 + Neumann 20"
 
 # Group -> network -> its arguments, with the published GB. A group is relative to its
 # first network. The unrolled network is the control, which must grow.
@@ -112,13 +116,13 @@ MEMORY = {
         "60 levels": _levels(_PTB, 60, 12, published=8.5),
         "60 levels, recomputed": _levels(_PTB, 60, 12, recompute=True),
         _B51: _trellisnet(_PTB, _broyden(51, 81), published=1.2),
-        _A51: _trellisnet(_PTB, _neumann(51, 20)),
+        _A51: _trellisnet(_PTB, _neumann(51, 20), regularizer=None),
     },
     "TrellisNet, WikiText-103 (2019, table 3)": {
         "70 levels": {**_LEVELS_70, "published": 24.7},
         "70 levels, recomputed": {**_LEVELS_70, "recompute": True, "published": 5.2},
-        _B51: _trellisnet(_WT103, _broyden(51, 81), published=3.3),
-        _A51: _trellisnet(_WT103, _neumann(51, 20)),
+        _B46: _trellisnet(_WT103, _broyden(46, 46), published=3.3),
+        _A46: _trellisnet(_WT103, _neumann(46, 20), regularizer=None),
     },
     "Transformer, small (2019, table 3)": {
         "16 tied layers": _layers(500, 3250, 16, weight_tied=True, published=6.8),
@@ -163,7 +167,7 @@ MEMORY = {
 # Equilibrium -> its arguments, the explicit network's, and the published ratios of
 # training and inference (2019, table 4; 2021, table 1).
 RUNTIME = {
-    _B51: (_trellisnet(_WT103, _broyden(51, 81)), _LEVELS_70, 2.40, 1.64),
+    _B46: (_trellisnet(_WT103, _broyden(46, 46)), _LEVELS_70, 2.40, 1.64),
     _B31: (_PLAIN_2019, _LAYERS_18, 2.82, 1.76),
     "DEQ post-LN, Anderson 30 + 35": (_PLAIN_30, _LAYERS_18, 3.1, None),
     "DEQ post-LN, Anderson 20 + 20": (_PLAIN_20, _LAYERS_18, 2.2, None),

@@ -31,12 +31,28 @@ class KerasDocstrings(griffe.Extension):
 
     def on_object(self, *, obj, **kwargs):
         if obj.docstring:
-            obj.docstring.value = in_google_style(obj.docstring.value)
+            call = obj.members.get("call") if obj.is_class else None
+            types = {
+                parameter.name: str(parameter.annotation)
+                for parameter in getattr(call, "parameters", ())
+                if parameter.annotation
+            }
+            obj.docstring.value = in_google_style(obj.docstring.value, types)
 
 
-def in_google_style(docstring):
-    """Returns the text of a docstring of Keras' grammar in Google's."""
+def in_google_style(docstring, types=()):
+    """Returns the text of a docstring of Keras' grammar in Google's.
+
+    `types` has the types of the arguments of `call`. Without them, Griffe would take
+    the type of the constructor's argument of the same name.
+    """
     sections = _sections(inspect.cleandoc(docstring))
+    for index, (heading, body) in enumerate(sections):
+        if heading == "Call arguments":
+            for name in types:
+                item = re.compile(rf"^{name}:", re.MULTILINE)
+                body = item.sub(lambda _, name=name: f"{name} ({types[name]}):", body)
+            sections[index] = heading, body
     return "\n\n".join(_rewritten(heading, body) for heading, body in sections)
 
 

@@ -89,7 +89,7 @@ def test_missing_extra_is_named(module):
     process = _python(_without(module) + source)
     assert process.returncode == 2
     (line,) = process.stderr.splitlines()
-    assert EXTRA[module] in line and "deq-keras[train]" in line
+    assert EXTRA[module] in line and 'pip install ".[train]"' in line
 
 
 @pytest.mark.slow

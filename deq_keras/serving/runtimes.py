@@ -34,7 +34,7 @@ def import_extra(name):
         package = name.partition(".")[0].replace("_", "-")
         raise ImportError(
             f"The package `{package}` is missing. Install what exports need: "
-            'pip install "deq-keras[serving]"',
+            'pip install ".[serving]" in a clone of deq_keras',
             name=error.name,
         ) from error
 

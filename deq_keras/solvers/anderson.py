@@ -55,8 +55,9 @@ class Anderson(FixedPointSolver):
         min_a |sum_i a_i g_i|^2 + sum_i r_i a_i^2    subject to    sum_i a_i = 1
         z <- sum_i a_i (f(z_i) - (1 - mixing) g_i)
 
-    It is the recommended default: it needs few evaluations and little memory (two
-    states per column of history, for any budget).
+    It needs few evaluations and little memory (two states per column of history, for
+    any budget). `DEQ` selects it by default for gradients of an equilibrium, such as
+    `NeumannGradient`.
 
     With kinks, as in max, clipping or optimal transport, old columns can mislead the
     mixture. With more than 4 columns, a sample whose residual has not reached a new

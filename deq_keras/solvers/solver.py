@@ -37,8 +37,8 @@ class FixedPointSolver(Configured):
     Subclasses implement only the update between two evaluations: `init` and `step`.
 
     Samples are independent: a converged or non-finite sample is frozen, and its result
-    does not depend on the other samples of the batch. (The reference, locuslab/deq of
-    Bai et al., 2019, stops, and selects the best iterate, for the whole batch at once.)
+    depends on the other samples by rounding only. (The reference, locuslab/deq of Bai
+    et al., 2019, stops, and selects the best iterate, for the whole batch at once.)
     A solve that does not converge does not raise an error; check its status.
 
     Args:

@@ -31,7 +31,7 @@ def asked_for():
             raise
         raise MissingPackage(
             f"The package `{EXTRA[module]}` is missing. Install what the command line "
-            'needs beyond the library: pip install "deq-keras[train]"'
+            'needs beyond the library: pip install ".[train]" in a clone of deq_keras'
         ) from error
 
 

@@ -251,7 +251,7 @@ class VariantsConfig:
     precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = (
         "float32"
     )
-    jit_compile: Literal[True, False, "auto"] = False
+    jit_compile: Literal[True, False, "auto"] = "auto"
     tensorboard: bool = True
     imports: list[str] = field(
         default_factory=list, metadata={"max_items": 100, "max_length": 200}

@@ -67,7 +67,7 @@ PARAMETERS = {
     "monotone/cifar10_multiscale_large": 1_014_546,
     "trellisnet/ptb:equilibrium": 24_192_400,
     "trellisnet/ptb:levels": 24_192_400,
-    "trellisnet/wikitext103:equilibrium": 181_718_490,
+    "trellisnet/wikitext103:equilibrium": 174_168_738,
     "trellisnet/wikitext103:levels": 181_718_490,
 }
 
@@ -76,9 +76,9 @@ def load(name):
     """Returns the config of the first variant, or of the one after a colon."""
     path, _, variant = name.partition(":")
     config = configs.load(FOLDER / f"{path}.yaml")
+    config = configs.variant(config, variant or configs.variant_names(config)[0])
     small = configs.assign(configs.to_mapping(config), SMALL[config.experiment].items())
-    config = configs.resolve(small)
-    return configs.variant(config, variant or configs.variant_names(config)[0])
+    return configs.resolve(small)
 
 
 def draw_images(config):

@@ -167,11 +167,25 @@ def test_components_can_be_set():
     deq.regularizer = regularizers.JacobianRegularizer(0.25)
     assert isinstance(deq.solver, solvers.Broyden)
     assert deq.gradient.num_steps == 2
-    copy = layers.DEQ.from_config(deq.get_config())
-    assert isinstance(copy.solver, solvers.Broyden)
-    assert copy.regularizer.weight == 0.25
     deq.regularizer = None
     assert deq.regularizer is None
+
+
+def test_config_restores_every_argument():
+    deq = layers.DEQ(
+        TanhCell(5),
+        solvers.Broyden(max_iter=12),
+        gradients.PhantomGradient(2),
+        regularizers.JacobianRegularizer(0.25),
+        seed=3,
+        max_iter_jitter=2,
+        initial_state="normal",
+    )
+    copy = layers.DEQ.from_config(deq.get_config())
+    assert (copy.cell.units, copy.seed, copy.max_iter_jitter) == (5, 3, 2)
+    for name in ("solver", "gradient", "regularizer", "initial_state"):
+        assert repr(getattr(copy, name)) == repr(getattr(deq, name))
+        assert type(getattr(copy, name)) is type(getattr(deq, name))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -641,11 +642,14 @@ class DEQ(keras.layers.Layer):
         inputs = cell_problem.cast_floating(self.cell.compute_dtype, inputs)
         inputs, is_usable = nonfinite.zero_nonfinite_samples(inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
+        # TensorFlow never frees the graph of a training step, whose gradient functions
+        # hold the problem. They must not keep the layer alive.
+        rows = weakref.proxy(self._injection_rows)
         problem = FixedPointProblem(
             function,
             self.inject(inputs, mask, training),
             mask,
-            has_rows=lambda: self._injection_rows(call, training),
+            has_rows=lambda: rows(call, training),
             is_usable=is_usable,
         )
         if self._predictor is not None:

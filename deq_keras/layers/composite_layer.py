@@ -1,5 +1,6 @@
 """Base class of layers with sublayers, which saves their quantization."""
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -140,7 +141,10 @@ def _check_quantizers(layer: keras.layers.Layer) -> None:
 
 
 def _config_of(quantizer: keras.quantizers.Quantizer | None) -> Any:
-    return quantizer and (type(quantizer), quantizer.get_config())
+    if quantizer is None:
+        return None
+    # A loaded quantizer has lists in place of tuples.
+    return type(quantizer), json.dumps(quantizer.get_config(), sort_keys=True)
 
 
 def _snake_case(name: str) -> str:

@@ -200,8 +200,10 @@ class Downsampling(ProjectionOperator):
         return ops.average_pool(images, self.factor)
 
     def adjoint(self, measurements: Any) -> Any:
-        for axis in (1, 2):
-            measurements = ops.repeat(measurements, self.factor, axis=axis)
+        # `ops.repeat` has no counterpart in LiteRT for batches of unknown size.
+        for axis, size in zip((1, 2), self.image_shape, strict=False):
+            blocks = np.arange(size, dtype="int32") // self.factor
+            measurements = ops.take(measurements, blocks, axis=axis)
         return measurements / self.factor**2
 
     def norm_bound(self) -> float:

@@ -107,17 +107,14 @@ def test_contract_with_a_noise_level():
     check_cell(lambda **dtype: _cell(channels=1, **dtype), inputs)
 
 
-@pytest.mark.parametrize(
-    ("name", "operator"),
-    [
-        ("proximal", "blur"),
-        *(pytest.param("proximal", one, marks=slow) for one in list(OPERATORS)[1:]),
-        *(
-            pytest.param("half quadratic", one, marks=slow)
-            for one in list(OPERATORS)[:5]
-        ),
-    ],
-)
+PAIRS = [
+    *(("proximal", one) for one in OPERATORS),
+    *(("half quadratic", one) for one in list(OPERATORS)[:5]),
+]
+
+
+@slow
+@pytest.mark.parametrize(("name", "operator"), PAIRS)
 def test_keras_layer(name, operator, tmp_path):
     """Round trip, XLA, `fit`, mixed precision, files."""
 
@@ -242,13 +239,7 @@ EXPORTS = {
 
 @slow
 @pytest.mark.parametrize("target", EXPORTS)
-@pytest.mark.parametrize(
-    ("name", "operator"),
-    [
-        *(("proximal", one) for one in OPERATORS),
-        *(("half quadratic", one) for one in list(OPERATORS)[:5]),
-    ],
-)
+@pytest.mark.parametrize(("name", "operator"), PAIRS)
 def test_exports(name, operator, target, tmp_path):
     """Each export is checked as it is made."""
     cell = _cell(name, operator)

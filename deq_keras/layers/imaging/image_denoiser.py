@@ -27,7 +27,7 @@ class ImageDenoiser(CompositeLayer):
     """Residual network of 3 x 3 convolutions that denoises images.
 
     ```
-    D(x) = x + r(x)          without max_norm
+    D(x) = x + r(x)          without max_norm; r = 0 at first
     D(x) = (x + r(x)) / 2    with max_norm, and |r(x) - r(y)| <= max_norm |x - y|
     ```
 
@@ -39,7 +39,9 @@ class ImageDenoiser(CompositeLayer):
     1. Then a reconstruction cell has exactly one equilibrium, but a darker one: D
     scales images by up to `(1 + max_norm) / 2`. Each convolution is spectrally
     normalized to the norm `max_norm^(1 / num_layers)`, which is an estimate that its
-    kernel can exceed by a few percent. `lipschitz_constant` is rigorous instead.
+    kernel can exceed by a few percent. `lipschitz_constant` is rigorous instead, and
+    thus larger than `(1 + max_norm) / 2`, most of all for images of a few pixels: a
+    certificate needs a `max_norm` clearly below 1.
 
     Args:
         filters: Positive integer. Channels between the convolutions. Defaults to `32`.

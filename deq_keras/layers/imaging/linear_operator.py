@@ -108,7 +108,7 @@ class LinearOperator(keras.layers.Layer):
             mu: Positive float or scalar tensor.
 
         Raises:
-            ValueError: If the operator has no cheap inverse.
+            ValueError: If the inverse is not cheap.
         """
         raise ValueError(
             f"{type(self).__name__} has no inverse of A^T A + mu in closed form. Use "
@@ -192,7 +192,7 @@ class LinearOperator(keras.layers.Layer):
         """Raises `ValueError` unless a batch of tensors has the expected shape.
 
         Args:
-            name: String. What the tensors are, for the message.
+            name: String. Name of the tensors, for the message.
             shape: Tuple. Shape of the batch.
             expected: Tuple of integers. Shape of each sample.
         """

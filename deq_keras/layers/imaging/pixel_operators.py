@@ -200,7 +200,7 @@ class Downsampling(ProjectionOperator):
         return ops.average_pool(images, self.factor)
 
     def adjoint(self, measurements: Any) -> Any:
-        # `ops.repeat` has no counterpart in LiteRT for batches of unknown size.
+        # LiteRT does not support `ops.repeat` for batches of unknown size.
         for axis, size in zip((1, 2), self.image_shape, strict=False):
             blocks = np.arange(size, dtype="int32") // self.factor
             measurements = ops.take(measurements, blocks, axis=axis)

@@ -64,7 +64,7 @@ def _with(layer):
     return _cell(denoiser=denoiser)
 
 
-# What is wrong, words of the message, and what to call.
+# Rows: words of the message, and a function that raises it.
 ROWS = [
     ("image_shape", "image_shape=(8, 8)", lambda: _blur(image_shape=(8, 8))),
     ("image_shape", "image_shape=(8, 0, 1)", lambda: _blur(image_shape=(8, 0, 1))),

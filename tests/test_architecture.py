@@ -32,6 +32,7 @@ LAYER_LEVELS = {
     "variational_dropout": 0,
     "normalization": 0,
     "equilibrium": 1,
+    "imaging": 2,
     "language": 2,
     "monotone": 2,
     "reasoning": 2,

@@ -13,6 +13,7 @@ pytestmark = [
 ]
 _SOLVER = {"class_name": "FixedPointIteration", "max_iter": 2}
 VECTORS, TEXTS, IMAGES, BOARDS = (4, 6), (4, 5, 8), (4, 8, 8, 4), (4, 6, 6, 8)
+ONES = [[1.0] * 8] * 8
 
 
 def _transformer():
@@ -25,11 +26,18 @@ def _segments(cell):
 
 # Layer without its own cell -> input shape and arguments.
 LAYERS = {
+    "Blur": (IMAGES, {"kernel": [[0.5, 1.0, 0.5]], "image_shape": IMAGES[1:]}),
     "BottleneckBlock": (IMAGES, {"filters": 4}),
     "ConvolutionUnit": (IMAGES, {"filters": 4, "kernel_size": 3}),
+    "Downsampling": (IMAGES, {"factor": 2, "image_shape": IMAGES[1:]}),
+    "FourierSampling": ((4, 8, 8, 2), {"mask": ONES, "image_shape": (8, 8, 2)}),
     "GroupNormalization": (IMAGES, {"groups": 2}),
+    "ImageDenoiser": (IMAGES, {"filters": 4, "num_layers": 2}),
+    "Inpainting": (IMAGES, {"mask": ONES, "image_shape": IMAGES[1:]}),
     "LayerNormalization": (VECTORS, {}),
+    "MatrixOperator": (IMAGES, {"matrix": [[1.0] * 256], "image_shape": IMAGES[1:]}),
     "MultiscaleStem": (IMAGES, {"filters": 4, "num_downsamplings": 1}),
+    "RadonTransform": (IMAGES, {"image_shape": IMAGES[1:], "num_angles": 3}),
     "SpectrallyNormalizedConv2D": (IMAGES, {"filters": 4, "kernel_size": 3}),
     "SpectrallyNormalizedDense": (VECTORS, {"units": 4}),
     "SymmetricConv2D": (IMAGES, {"filters": 4, "kernel_size": 3}),

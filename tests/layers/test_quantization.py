@@ -36,6 +36,11 @@ def _sequential():
     )
 
 
+def _reconstruction(cls):
+    operator = layers.Blur([[0.25, 0.5, 0.25]], (8, 8, 4))
+    return cls(operator, layers.ImageDenoiser(4, 2))
+
+
 # Name -> function that makes a cell, and inputs. Keras quantizes no convolutions.
 CELLS = {
     "AttentionCell": (lambda: layers.AttentionCell(8, 2), BOARDS),
@@ -46,11 +51,16 @@ CELLS = {
         lambda: layers.DenseCell(8, weight_normalization=True, seed=0),
         VECTORS,
     ),
+    "HalfQuadraticCell": (lambda: _reconstruction(layers.HalfQuadraticCell), IMAGES),
     "MixerCell": (lambda: layers.MixerCell(8), BOARDS),
     "MonotoneConvCell": (lambda: layers.MonotoneConvCell(4), IMAGES),
     "MonotoneDenseCell": (lambda: layers.MonotoneDenseCell(8), VECTORS),
     "MonotoneMultiscaleCell": (lambda: layers.MonotoneMultiscaleCell((4, 4)), IMAGES),
     "MultiscaleCell": (lambda: layers.MultiscaleCell((4, 8), groups=2), IMAGES),
+    "ProximalGradientCell": (
+        lambda: _reconstruction(layers.ProximalGradientCell),
+        IMAGES,
+    ),
     "RecallCell": (lambda: layers.RecallCell(4), IMAGES),
     "ResidualBlockCell": (lambda: layers.ResidualBlockCell(4, groups=2), IMAGES),
     "TanhCell": (lambda: TanhCell(8), VECTORS),

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops, tree
 
+from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
 from deq_keras.layers.composite_layer import CompositeLayer
 
@@ -26,6 +27,11 @@ class EquilibriumCell(CompositeLayer):
     `keras.layers.MultiHeadAttention` ignore padding. If `inject` accepts a `mask`, it
     receives the mask instead, and the cell must apply it.
 
+    Attributes:
+        default_gradient: Gradient of a `DEQ` layer of this cell with
+            `gradient="auto"`. Defaults to `"auto"`, the default for all cells.
+        default_regularizer: The same for its regularizer.
+
     Example:
 
     >>> class TanhCell(deq_keras.layers.EquilibriumCell):
@@ -43,6 +49,9 @@ class EquilibriumCell(CompositeLayer):
     >>> deq_keras.layers.DEQ(TanhCell(8))(np.ones((2, 3), "float32")).shape
     TensorShape([2, 8])
     """
+
+    default_gradient: str | Config = "auto"
+    default_regularizer: str | Config | None = "auto"
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

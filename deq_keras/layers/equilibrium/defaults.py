@@ -28,7 +28,8 @@ def choose_components(
     `"auto"` selects a component that suits the cell and the other components: training
     and inference must compute the same function. The study "defaults" chose the
     truncated gradient, which also trains tasks that propagate information over long
-    distances (docs/guides/choose.md, "The defaults").
+    distances (docs/guides/choose.md, "The defaults"). A cell can have defaults of its
+    own, see `EquilibriumCell`.
 
     Args:
         cell: The cell of the layer.
@@ -36,6 +37,10 @@ def choose_components(
         gradient: See `DEQ`.
         regularizer: See `DEQ`.
     """
+    if gradient == "auto":
+        gradient = getattr(cell, "default_gradient", "auto")
+    if regularizer == "auto":
+        regularizer = getattr(cell, "default_regularizer", "auto")
     is_monotone = declares(cell, "operator_splitting")
     if gradient == "auto":
         gradient = "implicit" if is_monotone else _gradient_of_solver(solver)

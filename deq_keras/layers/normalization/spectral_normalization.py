@@ -290,14 +290,14 @@ def _unit(vector, otherwise=0.0):
 
 
 def spectral_norm_bound(matrix, num_steps=12):
-    """Returns an upper bound of the spectral norm of a matrix, a scalar tensor.
+    """Returns upper bounds of the spectral norms of matrices, a tensor `(...)`.
 
     Computes the Frobenius norm of G after several steps G <- G^T G, which bounds the
     norm from above at every step. A power iteration would bound it from below. Every
     export format supports these products, but not a singular value decomposition.
 
     Args:
-        matrix: Tensor `(rows, columns)`.
+        matrix: Tensor `(..., rows, columns)`.
         num_steps: Positive integer k. The bound exceeds the norm by at most the factor
             rank^(1 / 2^(k + 1)). Defaults to `12`: 0.09 % for a rank of 1,024.
 
@@ -307,19 +307,21 @@ def spectral_norm_bound(matrix, num_steps=12):
       constant for convolutional layers by Gram iteration".
     """
     gram = at_least_float32(matrix)
-    if gram.shape[0] < gram.shape[1]:
-        gram = ops.transpose(gram)
+    if gram.shape[-2] < gram.shape[-1]:
+        gram = ops.swapaxes(gram, -1, -2)
     log_norm, power = 0.0, 1.0
     for _ in range(num_steps):
         # Scaling keeps the powers of large and small matrices finite.
         size = _frobenius(gram)
         log_norm += power * ops.log(size)
         gram = gram / size
-        gram = ops.matmul(ops.transpose(gram), gram)
+        gram = ops.matmul(ops.swapaxes(gram, -1, -2), gram)
         power /= 2
-    return ops.exp(log_norm + power * ops.log(_frobenius(gram)))
+    log_norm += power * ops.log(_frobenius(gram))
+    return ops.exp(log_norm[..., 0, 0])
 
 
 def _frobenius(matrix):
     smallest = 1e-30 if matrix.dtype == "float32" else 1e-250
-    return ops.maximum(ops.sqrt(ops.sum(ops.square(matrix))), smallest)
+    squares = ops.sum(ops.square(matrix), axis=(-2, -1), keepdims=True)
+    return ops.maximum(ops.sqrt(squares), smallest)

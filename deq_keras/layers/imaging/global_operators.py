@@ -1,0 +1,289 @@
+"""Operators whose measurements depend on all pixels: MRI, CT, any matrix."""
+
+import functools
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from deq_keras.core.checks import check_count
+from deq_keras.layers.imaging.fourier import apply_spectrum, fourier_transform
+from deq_keras.layers.imaging.linear_operator import (
+    LinearOperator,
+    check_array,
+    check_mask,
+)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class FourierSampling(LinearOperator):
+    """Measures some frequencies of an image, as magnetic resonance imaging does.
+
+    ```
+    A z = mask F z,   F: orthonormal discrete Fourier transform
+    ```
+
+    The measurements have two channels, real and imaginary part. They are zero at
+    frequencies that are not sampled. Frequency 0 is at index (0, 0), as in
+    `np.fft.fft2(image, norm="ortho")`; for a centered mask, use `np.fft.ifftshift`.
+
+    Args:
+        mask: Array `(height, width)`, 1 at sampled frequencies and 0 elsewhere.
+        image_shape: Tuple `(height, width, channels)`. One channel is a real image;
+            two are the real and imaginary part of a complex image.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name`.
+
+    Output shape:
+        `(batch, height, width, 2)`.
+
+    Raises:
+        ValueError: If an argument is invalid.
+
+    Example:
+
+    >>> mask = np.random.default_rng(0).uniform(size=(8, 8)) < 0.5
+    >>> operator = deq_keras.layers.FourierSampling(mask, (8, 8, 1))
+    >>> tuple(operator(np.ones((2, 8, 8, 1), "float32")).shape)
+    (2, 8, 8, 2)
+    """
+
+    def __init__(
+        self, mask: Any, image_shape: tuple[int, int, int], **kwargs: Any
+    ) -> None:
+        super().__init__(image_shape, **kwargs)
+        self.mask = check_mask("mask", mask, 2)
+        *size, channels = self.image_shape
+        if self.mask.shape != tuple(size) or channels > 2:
+            raise ValueError(
+                "`mask` must have height and width of the image, and the image one "
+                "channel (real) or two channels (real and imaginary part). Received: "
+                f"mask of shape {self.mask.shape}, image_shape={self.image_shape}."
+            )
+        # A^T A multiplies frequencies by this. A real image has the same information
+        # at opposite frequencies.
+        self._power = self.mask
+        if channels == 1:
+            opposite = np.roll(self.mask[::-1, ::-1], 1, (0, 1))
+            self._power = (self.mask + opposite) / 2
+
+    def call(self, images: Any) -> Any:
+        real, imaginary = self._parts(images)
+        mask = ops.cast(self.mask[..., None], images.dtype)
+        parts = [mask * part for part in fourier_transform(real, imaginary)]
+        return ops.concatenate(parts, axis=-1)
+
+    def adjoint(self, measurements: Any) -> Any:
+        mask = ops.cast(self.mask[..., None], measurements.dtype)
+        parts = ops.split(mask * measurements, 2, axis=-1)
+        return self._images(*fourier_transform(*parts, is_inverse=True))
+
+    def normal(self, images: Any) -> Any:
+        spectrum = ops.cast(self._power, images.dtype)
+        return self._images(*apply_spectrum(*self._parts(images), spectrum))
+
+    def inverse(self, images: Any, mu: Any) -> Any:
+        spectrum = 1 / (ops.cast(self._power, images.dtype) + mu)
+        return self._images(*apply_spectrum(*self._parts(images), spectrum))
+
+    def norm_bound(self) -> float:
+        return math.sqrt(self._power.max())
+
+    def _parts(self, images: Any) -> list[Any]:
+        if self.image_shape[2] == 1:
+            return [images, ops.zeros_like(images)]
+        return ops.split(images, 2, axis=-1)
+
+    def _images(self, real: Any, imaginary: Any) -> Any:
+        is_real = self.image_shape[2] == 1
+        return real if is_real else ops.concatenate([real, imaginary], axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "mask": self.mask.tolist()}
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class RadonTransform(LinearOperator):
+    """Sums an image along parallel rays from several angles, as in CT scanners.
+
+    The angles are `k pi / num_angles` for k = 0, 1, ... A pixel in column x and row y,
+    counted from the center of the image, is added to the two detector bins next to
+
+    ```
+    t = x cos(angle) + y sin(angle)
+    ```
+
+    with the weights of a linear interpolation. Bins are one pixel wide and cover the
+    whole image, so that each angle sums to the sum of the image.
+
+    `call` and `adjoint` gather numbers by constant tables with about
+    `2 num_angles height width` entries: choose a modest number of angles and pixels.
+
+    Args:
+        image_shape: Tuple of positive integers, `(height, width, channels)`.
+        num_angles: Positive integer.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name`.
+
+    Output shape:
+        `(batch, num_angles, num_bins, channels)`, the sinogram. `num_bins` is odd, and
+        the middle bin measures the center of the image.
+
+    Raises:
+        ValueError: If an argument is invalid.
+
+    Example:
+
+    >>> operator = deq_keras.layers.RadonTransform((8, 8, 1), num_angles=6)
+    >>> sinogram = operator(np.ones((2, 8, 8, 1), "float32"))
+    >>> tuple(sinogram.shape)
+    (2, 6, 11, 1)
+    >>> bool(np.allclose(keras.ops.sum(sinogram, axis=2), 64))
+    True
+    """
+
+    def __init__(
+        self, image_shape: tuple[int, int, int], num_angles: int, **kwargs: Any
+    ) -> None:
+        super().__init__(image_shape, **kwargs)
+        self.num_angles = check_count("num_angles", num_angles)
+        height, width, _ = self.image_shape
+        center = max(1, math.ceil(math.hypot(height - 1, width - 1) / 2))
+        self.num_bins = 2 * center + 1
+        y, x = np.mgrid[:height, :width].reshape(2, -1)
+        y, x = y - (height - 1) / 2, x - (width - 1) / 2
+        index = np.arange(self.num_angles)[:, None]
+        angles = np.pi * index / self.num_angles
+        places = np.cos(angles) * x + np.sin(angles) * y + center  # (angles, pixels)
+        # Each place is between two bins, also a place at the last bin.
+        bins = np.clip(np.floor(places), 0, self.num_bins - 2).astype(int)
+        weights = places - bins
+        first = bins + self.num_bins * index
+        self._bins_of_pixel = np.concatenate([first, first + 1]).T  # (pixels, entries)
+        self._weights_of_pixel = np.concatenate([1 - weights, weights]).T
+        self._pixels_of_bin, self._weights_of_bin = _transposed(
+            self._bins_of_pixel, self._weights_of_pixel, self.num_angles * self.num_bins
+        )
+
+    def call(self, images: Any) -> Any:
+        sums = _weighted_sums(images, self._pixels_of_bin, self._weights_of_bin)
+        shape = (-1, self.num_angles, self.num_bins, self.image_shape[2])
+        return ops.reshape(sums, shape)
+
+    def adjoint(self, measurements: Any) -> Any:
+        sums = _weighted_sums(measurements, self._bins_of_pixel, self._weights_of_pixel)
+        return ops.reshape(sums, (-1, *self.image_shape))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "num_angles": self.num_angles}
+
+
+def _transposed(
+    indices: np.ndarray, weights: np.ndarray, num_rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the tables of the transpose of a sparse matrix, padded with zeros.
+
+    Args:
+        indices: Integer array `(columns, entries)`. Row of each entry.
+        weights: Array like `indices`.
+        num_rows: Integer. Number of rows.
+    """
+    rows, values = indices.ravel(), weights.ravel()
+    columns = np.repeat(np.arange(len(indices)), indices.shape[1])
+    keep = values != 0
+    order = np.argsort(rows[keep], kind="stable")
+    rows, columns, values = (x[keep][order] for x in (rows, columns, values))
+    starts = np.searchsorted(rows, rows)  # Of the row of each entry.
+    places = np.arange(len(rows)) - starts
+    shape = num_rows, places.max() + 1
+    table, table_weights = np.zeros(shape, int), np.zeros(shape)
+    table[rows, places] = columns
+    table_weights[rows, places] = values
+    return table, table_weights
+
+
+def _weighted_sums(tensor: Any, indices: np.ndarray, weights: np.ndarray) -> Any:
+    """Returns sum_k weights[i, k] tensor[indices[i, k]] for each row i.
+
+    Args:
+        tensor: Tensor `(batch, height, width, channels)`; rows and columns are indexed
+            as one axis.
+        indices: Integer array `(rows, entries)`.
+        weights: Array `(rows, entries)`.
+
+    Returns:
+        Tensor `(batch, rows, channels)`.
+    """
+    _, height, width, channels = tensor.shape
+    tensor = ops.reshape(tensor, (-1, height * width, channels))
+    found = ops.take(tensor, indices.ravel().astype("int32"), axis=1)
+    found = ops.reshape(found, (-1, *indices.shape, channels))  # (B, rows, K, C)
+    return ops.sum(found * ops.cast(weights[..., None], tensor.dtype), axis=2)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class MatrixOperator(LinearOperator):
+    """Multiplies the pixels of an image, as one vector, by a matrix.
+
+    Use it for small images and for operators that have no structure. The config
+    contains the matrix.
+
+    Args:
+        matrix: Array `(measurements, height * width * channels)`. Its columns have the
+            order of `image.reshape(-1)`.
+        image_shape: Tuple of positive integers, `(height, width, channels)`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name`.
+
+    Output shape:
+        `(batch, measurements)`.
+
+    Raises:
+        ValueError: If an argument is invalid.
+
+    Example:
+
+    >>> matrix = np.random.default_rng(0).normal(size=(30, 64))
+    >>> operator = deq_keras.layers.MatrixOperator(matrix, (8, 8, 1))
+    >>> tuple(operator(np.ones((2, 8, 8, 1), "float32")).shape)
+    (2, 30)
+    """
+
+    def __init__(
+        self, matrix: Any, image_shape: tuple[int, int, int], **kwargs: Any
+    ) -> None:
+        super().__init__(image_shape, **kwargs)
+        self.matrix = check_array("matrix", matrix, 2)
+        if self.matrix.shape[1] != math.prod(self.image_shape) or not self.matrix.any():
+            raise ValueError(
+                "`matrix` must have one column for each number of an image, and a "
+                "number other than 0. Received: matrix of shape "
+                f"{self.matrix.shape}, image_shape={self.image_shape}, which are "
+                f"{math.prod(self.image_shape)} numbers."
+            )
+
+    def call(self, images: Any) -> Any:
+        rows = ops.reshape(images, (-1, self.matrix.shape[1]))
+        return ops.matmul(rows, ops.cast(self.matrix.T, rows.dtype))
+
+    def adjoint(self, measurements: Any) -> Any:
+        rows = ops.matmul(measurements, ops.cast(self.matrix, measurements.dtype))
+        return ops.reshape(rows, (-1, *self.image_shape))
+
+    def inverse(self, images: Any, mu: Any) -> Any:
+        values, vectors = (ops.cast(x, images.dtype) for x in self._eigenvectors)
+        rows = ops.reshape(images, (-1, self.matrix.shape[1]))
+        rows = ops.matmul(rows, vectors) / (values + mu)
+        rows = ops.matmul(rows, ops.transpose(vectors))
+        return ops.reshape(rows, (-1, *self.image_shape))
+
+    @functools.cached_property
+    def _eigenvectors(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues of A^T A, and eigenvectors in columns."""
+        values, vectors = np.linalg.eigh(self.matrix.T @ self.matrix)
+        return np.maximum(values, 0), vectors
+
+    def norm_bound(self) -> float:
+        return float(np.linalg.norm(self.matrix, 2))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "matrix": self.matrix.tolist()}

@@ -1,0 +1,282 @@
+"""The base of linear operators, which map an image to its measurements."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from deq_keras.core.checks import check_counts
+from deq_keras.core.linearization import linearize
+
+# A power iteration estimates the norm from below. After 100 iterations from a random
+# image of n pixels, the expected relative error is at most 0.87 log(n) / 198 (Kuczynski
+# and Wozniakowski, 1992): 5 % for 256 x 256 pixels.
+_NUM_ITERATIONS = 100
+_SAFETY = 1.05
+
+# Largest deviation of an adjoint, relative to the norms of what is multiplied. Wrong
+# adjoints deviate by the size of the result, rounding to TensorFloat-32 by 5e-4.
+_TOLERANCE = 1e-3
+
+
+class LinearOperator(keras.layers.Layer):
+    """Base class of linear operators A: an image z is measured as y = A z + noise.
+
+    Subclasses implement `call`, which computes A z. All other methods have defaults
+    that follow from it. Override them where something faster is known.
+
+    An operator computes in the dtype of the tensor that it receives, has no weights,
+    and is the same for all samples. Real and imaginary parts of complex numbers are two
+    channels.
+
+    Args:
+        image_shape: Tuple of positive integers, `(height, width, channels)`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name`.
+
+    Call arguments:
+        images: Tensor of shape `(batch, height, width, channels)`.
+
+    Output shape:
+        `(batch, ...)`, the measurements.
+
+    Raises:
+        ValueError: If `image_shape` is invalid, or images have another shape.
+
+    Example:
+
+    >>> class Differences(deq_keras.layers.LinearOperator):
+    ...     def call(self, images):
+    ...         return images[:, 1:] - images[:, :-1]
+    >>> operator = Differences((8, 8, 1))
+    >>> operator.measurement_shape
+    (7, 8, 1)
+    >>> operator.check_adjoint()
+    >>> tuple(operator.adjoint(np.ones((2, 7, 8, 1), "float32")).shape)
+    (2, 8, 8, 1)
+    >>> 1.96 < operator.norm < 2.1  # The exact norm is 1.96.
+    True
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.image_shape = check_counts("image_shape", image_shape)
+        if len(self.image_shape) != 3:
+            raise ValueError(
+                "`image_shape` must be (height, width, channels). "
+                f"Received: image_shape={image_shape!r}."
+            )
+        self._norm: float | None = None
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.check_shape("images", input_shape, self.image_shape)
+        self.input_spec = keras.InputSpec(shape=(None, *self.image_shape))
+
+    def call(self, images: Any) -> Any:
+        """Returns A z of images z."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `call`.")
+
+    def adjoint(self, measurements: Any) -> Any:
+        """Returns A^T y, by default the vector-Jacobian product of `call`.
+
+        Args:
+            measurements: Tensor `(batch, ...)` like the result of `call`.
+
+        Returns:
+            Tensor `(batch, height, width, channels)`.
+        """
+        shape = (ops.shape(measurements)[0], *self.image_shape)
+        zeros = ops.zeros(shape, measurements.dtype)
+        return linearize(self.call, zeros).vjp(measurements)
+
+    def normal(self, images: Any) -> Any:
+        """Returns A^T A z, by default `adjoint(call(z))`.
+
+        Args:
+            images: Tensor `(batch, height, width, channels)`.
+        """
+        return self.adjoint(self.call(images))
+
+    def inverse(self, images: Any, mu: Any) -> Any:
+        """Returns (A^T A + mu)^-1 z, for operators where it is cheap.
+
+        Args:
+            images: Tensor `(batch, height, width, channels)`.
+            mu: Positive float or scalar tensor.
+
+        Raises:
+            ValueError: If the inverse is not cheap.
+        """
+        raise ValueError(
+            f"{type(self).__name__} has no inverse of A^T A + mu in closed form. Use "
+            "`ProximalGradientCell`, or implement `inverse(images, mu)`. "
+            f"Received: operator={self.name!r}."
+        )
+
+    def norm_bound(self) -> float | None:
+        """Returns an upper bound of the norm of A that its structure yields.
+
+        Returns:
+            Float, or `None` if no bound is known, the default.
+        """
+        return None
+
+    @property
+    def norm(self) -> float:
+        """The norm of A, its largest singular value. Computed once.
+
+        It is `norm_bound()` if that is known, else 1.05 times the estimate of 100 power
+        iterations.
+        """
+        if self._norm is None:
+            bound = self.norm_bound()
+            self._norm = self._estimate_norm() if bound is None else bound
+        return self._norm
+
+    @property
+    def measurement_shape(self) -> tuple[int, ...]:
+        """The shape of the measurements of one image."""
+        images = keras.KerasTensor((None, *self.image_shape))
+        return keras.Operation.compute_output_spec(self, images).shape[1:]
+
+    def check_adjoint(self) -> None:
+        """Compares <A z, y> with <z, A^T y> for random z, with y random and y = A z.
+
+        Raises:
+            ValueError: If `adjoint` or `normal` contradicts `call`.
+        """
+        random, name = np.random.default_rng(0), type(self).__name__
+        images = self._draw(random, self.image_shape)
+        measured = _eager(self.call)(images)
+        noise = self._draw(random, measured.shape[1:])
+        for cotangent in (noise, measured):
+            _compare(
+                f"`{name}.adjoint` is not the adjoint of `call`: <A z, y> and <z, A^T "
+                "y> differ. Correct `adjoint`, or delete it: by default, it is derived "
+                "from `call`, which must be linear, without an offset.",
+                (measured, cotangent),
+                (images, _eager(self.adjoint)(cotangent)),
+            )
+        _compare(
+            f"`{name}.normal` is not A^T A: <A z, A z> and <z, A^T A z> differ. "
+            "Correct `normal`, or delete it: by default, it is `adjoint(call(z))`.",
+            (measured, measured),
+            (images, _eager(self.normal)(images)),
+        )
+
+    def _estimate_norm(self) -> float:
+        images = self._draw(np.random.default_rng(0), self.image_shape)
+        normal, length = _eager(self.normal), 0.0
+        for _ in range(_NUM_ITERATIONS):
+            images = normal(images)
+            length = float(np.linalg.norm(images.astype("float64")))
+            if not length > 0 or not math.isfinite(length):
+                raise ValueError(
+                    f"The norm of {type(self).__name__} must be positive and finite, "
+                    "but `normal` returned zeros or non-finite numbers for random "
+                    f"images. Received: |A^T A z|={length}."
+                )
+            images = images / length
+        return _SAFETY * math.sqrt(length)
+
+    def _draw(self, random: np.random.Generator, shape: tuple[int, ...]) -> Any:
+        return random.normal(size=(1, *shape)).astype(self.variable_dtype)
+
+    @staticmethod
+    def check_shape(
+        name: str, shape: tuple[int | None, ...], expected: tuple[int, ...]
+    ) -> None:
+        """Raises `ValueError` unless a batch of tensors has the expected shape.
+
+        Args:
+            name: String. Name of the tensors, for the message.
+            shape: Tuple. Shape of the batch.
+            expected: Tuple of integers. Shape of each sample.
+        """
+        if tuple(shape[1:]) != tuple(expected):
+            raise ValueError(
+                f"The operator expects {name} of shape {(None, *expected)}. Crop or "
+                "resize them, or create an operator for their size. "
+                f"Received: {name} of shape {tuple(shape)}."
+            )
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "image_shape": list(self.image_shape)}
+
+
+class ProjectionOperator(LinearOperator):
+    """Base class of operators for which A^T A is `norm`^2 times a projection.
+
+    Then (A^T A + mu)^-1 = (I - A^T A / (norm^2 + mu)) / mu.
+    """
+
+    def inverse(self, images: Any, mu: Any) -> Any:
+        return (images - self.normal(images) / (self.norm**2 + mu)) / mu
+
+
+def check_array(name: str, value: Any, num_axes: int | tuple[int, ...]) -> np.ndarray:
+    """Returns a float64 array of finite real numbers.
+
+    Args:
+        name: String. Name of the argument, for messages.
+        value: Array, or nested lists of numbers.
+        num_axes: Integer, or tuple of integers. Accepted numbers of axes.
+
+    Raises:
+        ValueError: If the value is complex, not finite or not such an array.
+    """
+    array = np.asarray(value)
+    accepted = (num_axes,) if isinstance(num_axes, int) else num_axes
+    if array.dtype.kind == "c":
+        raise ValueError(
+            f"`{name}` must be real. Operators represent complex numbers by two "
+            f"channels. Received: {name} of dtype {array.dtype}."
+        )
+    if array.dtype.kind not in "fiub" or array.ndim not in accepted or not array.size:
+        raise ValueError(
+            f"`{name}` must be an array of numbers with "
+            f"{' or '.join(map(str, accepted))} axes. "
+            f"Received: {name} of shape {array.shape} and dtype {array.dtype}."
+        )
+    if not np.all(np.isfinite(array)):
+        raise ValueError(f"`{name}` must be finite. Received: {name}={value!r}.")
+    return array.astype("float64")
+
+
+def check_mask(name: str, value: Any, num_axes: int | tuple[int, ...]) -> np.ndarray:
+    """Returns a float64 array of zeros and ones with at least one 1; see
+    `check_array`."""
+    mask = check_array(name, value, num_axes)
+    if not np.all((mask == 0) | (mask == 1)) or not mask.any():
+        raise ValueError(
+            f"`{name}` must be 1 where there is a measurement, at one place or more, "
+            f"and 0 elsewhere. Received: {name} with values from {mask.min()} to "
+            f"{mask.max()}."
+        )
+    return mask
+
+
+def _eager(function: Callable[[Any], Any]) -> Callable[[Any], np.ndarray]:
+    """Returns a function of arrays that runs at once, also while a graph is traced."""
+    # `tf.init_scope` leaves the graph, but gradient tapes record nothing in it.
+    compiled = tf.function(function, autograph=False)
+
+    def evaluate(array: Any) -> np.ndarray:
+        with tf.init_scope():
+            return ops.convert_to_numpy(compiled(array))
+
+    return evaluate
+
+
+def _compare(advice: str, first: tuple[Any, Any], second: tuple[Any, Any]) -> None:
+    """Raises `ValueError` unless two inner products agree."""
+    products, sizes = [], []
+    for pair in (first, second):
+        one, two = (np.asarray(x, "float64").ravel() for x in pair)
+        products.append(float(one @ two) if one.size == two.size else math.nan)
+        sizes.append(float(np.linalg.norm(one) * np.linalg.norm(two)))
+    if not abs(products[0] - products[1]) <= _TOLERANCE * max(sizes):
+        raise ValueError(f"{advice} Received: {products[0]:g} and {products[1]:g}.")

@@ -1,0 +1,250 @@
+"""Reconstruction cells: formulas, contract, training, gradients, bounds, files."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import diagnostics, layers, serving, solvers
+from deq_keras.testing import check_cell
+from tests import harness
+from tests.layers.formulas import convolve, normal, randomize, relu
+
+RANDOM = np.random.default_rng(0)
+KERNEL = RANDOM.uniform(size=(3, 3)) / 5
+MASK = RANDOM.uniform(size=(8, 8)) < 0.5
+SHAPE = (8, 8, 1)
+OPERATORS = {
+    "blur": lambda: layers.Blur(KERNEL, SHAPE),
+    "inpainting": lambda: layers.Inpainting(MASK, SHAPE),
+    "downsampling": lambda: layers.Downsampling(2, SHAPE),
+    "fourier": lambda: layers.FourierSampling(MASK, SHAPE),
+    "matrix": lambda: layers.MatrixOperator(normal((20, 64)), SHAPE),
+    "radon": lambda: layers.RadonTransform(SHAPE, 4),
+    "blur, zero boundary": lambda: layers.Blur(KERNEL, SHAPE, "zero"),
+}
+CELLS = {
+    "proximal": layers.ProximalGradientCell,
+    "half quadratic": layers.HalfQuadraticCell,
+}
+slow = pytest.mark.slow
+
+
+def _denoiser(dtype=None, **arguments):
+    return layers.ImageDenoiser(4, 3, dtype=dtype, **arguments)
+
+
+def _cell(name="proximal", operator="blur", dtype=None, **arguments):
+    denoiser = _denoiser(dtype, **arguments)
+    return CELLS[name](OPERATORS[operator](), denoiser, dtype=dtype)
+
+
+def _measurements(cell, num_samples=3, dtype="float32"):
+    operator = cell.operator
+    return normal((num_samples, *operator.measurement_shape), 5).astype(dtype)
+
+
+def _formula(denoiser, images):
+    update = np.asarray(images)
+    for one in denoiser.convolutions:
+        update = convolve(update, one.kernel.numpy()) + one.bias.numpy()
+        update = relu(update) if one is not denoiser.convolutions[-1] else update
+    return images[..., : update.shape[-1]] + update
+
+
+def test_formula_of_the_denoiser():
+    denoiser, images = _denoiser("float64", channels=2), normal((2, 8, 6, 3))
+    denoiser.build((None, 8, 6, 3))
+    randomize(denoiser)
+    np.testing.assert_allclose(denoiser(images), _formula(denoiser, images), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("noise_shape", [None, (3,), (3, 1)])
+def test_formula(name, noise_shape):
+    cell = _cell(name, dtype="float64", channels=1)
+    inputs = measurements = _measurements(cell, dtype="float64")
+    if noise_shape is not None:
+        noise = np.arange(3.0).reshape(noise_shape)
+        inputs = [tf.constant(measurements), tf.constant(noise)]
+    cell.inject(inputs)
+    randomize(cell.denoiser)
+    state, operator = normal((3, *SHAPE)), cell.operator
+    back = operator.adjoint(measurements)
+
+    def denoise(images):
+        if noise_shape is not None:
+            levels = np.broadcast_to(noise.reshape(3, 1, 1, 1), images.shape)
+            images = np.concatenate([images, levels], axis=-1)
+        return _formula(cell.denoiser, images)
+
+    if name == "proximal":
+        cell.step_logit.assign(1.0)
+        step = 2 / operator.norm**2 / (1 + np.exp(-1.0))
+        expected = denoise(state - step * (operator.normal(state) - back))
+    else:
+        cell.log_mu.assign(-1.0)
+        mu = np.exp(-1.0) * operator.norm**2
+        expected = operator.inverse(back + mu * denoise(state), mu)
+    injection = cell.inject(inputs)
+    np.testing.assert_allclose(cell(state, injection), expected, rtol=1e-9)
+    start = cell.initial_state(injection)
+    np.testing.assert_allclose(start, back / operator.norm**2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("max_norm", [None, pytest.param(0.9, marks=slow)])
+def test_contract(name, max_norm):
+    cell = _cell(name)
+    check_cell(
+        lambda **dtype: _cell(name, max_norm=max_norm, **dtype), _measurements(cell)
+    )
+
+
+@slow
+def test_contract_with_a_noise_level():
+    inputs = [_measurements(_cell()), np.ones((3, 1), "float32")]
+    check_cell(lambda **dtype: _cell(channels=1, **dtype), inputs)
+
+
+PAIRS = [
+    *(("proximal", one) for one in OPERATORS),
+    *(("half quadratic", one) for one in list(OPERATORS)[:5]),
+]
+
+
+@slow
+@pytest.mark.parametrize(("name", "operator"), PAIRS)
+def test_keras_layer(name, operator, tmp_path):
+    """Round trip, XLA, `fit`, mixed precision, files."""
+
+    def make(dtype=None):
+        keras.utils.set_random_seed(1)
+        solver = solvers.FixedPointIteration(max_iter=4, tol=None)
+        return layers.DEQ(_cell(name, operator, dtype), solver, seed=1)
+
+    harness.check_layer(make, _measurements(_cell(name, operator), 4), tmp_path)
+
+
+def test_default_components():
+    deq = layers.DEQ(_cell())
+    names = [type(one).__name__ for one in (deq.solver, deq.gradient, deq.regularizer)]
+    assert names == ["Anderson", "NeumannGradient", "NoneType"]
+    deq = layers.DEQ(_cell(), gradient="truncated", regularizer="residual")
+    assert type(deq.solver).__name__ == "FixedPointIteration"
+    assert deq.regularizer is not None
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_gradient_against_finite_differences(name):
+    cell = _cell(name, dtype="float64", max_norm=0.9)
+    deq = layers.DEQ(cell, solvers.Anderson(max_iter=200, tol=1e-12), "implicit", None)
+    deq.gradient = deq.gradient.from_config(
+        {"solver": solvers.Anderson(max_iter=200, tol=1e-12)}
+    )
+    inputs = tf.constant(_measurements(cell, 2, "float64"))
+    deq(inputs)
+    # The step size, or mu.
+    (weight,) = (one for one in cell.trainable_weights if one.shape == ())
+
+    def loss():
+        return tf.reduce_sum(tf.square(deq(inputs)))
+
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = loss()
+    slope, inputs_slope = tape.gradient(value, [weight.value, inputs])
+    start, step = weight.numpy(), 1e-6
+    values = []
+    for sign in (1, -1):
+        weight.assign(start + sign * step)
+        values.append(float(loss()))
+    weight.assign(start)
+    difference = (values[0] - values[1]) / (2 * step)
+    np.testing.assert_allclose(slope, difference, rtol=1e-5)
+    original, direction, values = inputs, normal(inputs.shape), []
+    for sign in (1, -1):
+        inputs = original + sign * step * direction
+        values.append(float(loss()))
+    difference = (values[0] - values[1]) / (2 * step)
+    np.testing.assert_allclose(np.sum(inputs_slope * direction), difference, rtol=1e-5)
+
+
+def test_a_noise_level_is_an_input_of_fit():
+    inputs = [keras.Input(SHAPE), keras.Input(())]
+    model = keras.Model(inputs, layers.DEQ(_cell(channels=1), seed=1)(inputs))
+    model.compile("adam", "mse", jit_compile=True)
+    data = [normal((4, *SHAPE)), np.full(4, 0.1)]
+    history = model.fit(data, normal((4, *SHAPE)), verbose=0, epochs=2).history
+    assert np.isfinite(history["loss"]).all()
+
+
+def test_any_keras_model_denoises():
+    block = keras.Sequential(
+        [
+            keras.layers.Conv2D(4, 3, padding="same", activation="relu"),
+            keras.layers.Conv2D(1, 3, padding="same"),
+        ]
+    )
+    cell = layers.ProximalGradientCell(OPERATORS["blur"](), block)
+    assert layers.DEQ(cell)(_measurements(cell)).shape == (3, *SHAPE)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_certificate(name):
+    """The bound holds, also after the kernels have grown."""
+    cell = _cell(name, max_norm=0.5)
+    deq, inputs = layers.DEQ(cell), _measurements(cell)
+    deq(inputs)
+    randomize(cell.denoiser)
+    exact = deq(inputs, max_iter=300, tol=1e-6)
+    state = deq(inputs, max_iter=4)
+    certificate = diagnostics.certify(deq, inputs, state)
+    assert set(certificate.kind.numpy()) == {b"certified"}
+    distance = np.linalg.norm(np.reshape(state - exact, (3, -1)), axis=1)
+    assert np.all(distance <= certificate.radius)
+    constant = float(cell.lipschitz_constant(deq.inject(inputs)))
+    assert 0.74 < constant < 0.9
+
+
+def test_bound_of_convolutions():
+    denoiser = layers.ImageDenoiser(3, 2, max_norm=1.0)
+    denoiser.build((None, 5, 6, 2))
+    randomize(denoiser)
+    kernels = [normal((3, 3, 2, 3)), normal((3, 3, 3, 2), 1)]
+    norms = []
+    for kernel in kernels:
+        basis = np.eye(30 * kernel.shape[2]).reshape(-1, 5, 6, kernel.shape[2])
+        norms.append(np.linalg.norm(convolve(basis, kernel).reshape(len(basis), -1), 2))
+    bound = 2 * float(denoiser.lipschitz_constant(kernels)) - 1
+    assert norms[0] * norms[1] <= bound <= 1.3 * norms[0] * norms[1]
+    assert layers.ImageDenoiser().lipschitz_constant() is None
+
+
+def test_nothing_is_declared_without_proof():
+    for cell in (
+        _cell(),  # No bound of the denoiser.
+        _cell(operator="radon", max_norm=0.9),  # The norm of A is an estimate.
+    ):
+        inputs = _measurements(cell)
+        assert cell.lipschitz_constant(cell.inject(inputs)) is None
+
+
+EXPORTS = {
+    "saved_model": serving.export_saved_model,
+    "litert": serving.export_litert,
+    "onnx": serving.export_onnx,
+}
+
+
+@slow
+@pytest.mark.parametrize("target", EXPORTS)
+@pytest.mark.parametrize(("name", "operator"), PAIRS)
+def test_exports(name, operator, target, tmp_path):
+    """Each export is checked as it is made."""
+    cell = _cell(name, operator)
+    inputs = _measurements(cell)
+    solver = solvers.Anderson(max_iter=8, history=3)
+    model = keras.Sequential([keras.Input(inputs.shape[1:]), layers.DEQ(cell, solver)])
+    path = tmp_path / "model"
+    assert EXPORTS[target](model, path, samples=inputs) < 1e-4

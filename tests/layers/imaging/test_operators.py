@@ -1,0 +1,223 @@
+"""Linear operators: formulas in NumPy, adjoints, norms, inverses and gradients."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import layers
+from tests import harness
+from tests.layers.formulas import normal
+
+RANDOM = np.random.default_rng(0)
+KERNEL = RANDOM.uniform(size=(3, 5))
+MASK = RANDOM.uniform(size=(8, 6)) < 0.5
+COLOR_MASK = RANDOM.uniform(size=(8, 6, 2)) < 0.5
+MATRIX = RANDOM.normal(size=(20, 96))
+GRAY, COLOR = (8, 6, 1), (8, 6, 2)
+
+
+@keras.saving.register_keras_serializable("deq_keras_tests")
+class Differences(layers.LinearOperator):
+    """An operator of a user, who writes only `call`."""
+
+    def call(self, images):
+        return images[:, 1:] - images[:, :-1]
+
+
+OPERATORS = {
+    "blur": lambda: layers.Blur(KERNEL, COLOR),
+    "blur, zero boundary": lambda: layers.Blur(KERNEL, COLOR, "zero"),
+    "inpainting": lambda: layers.Inpainting(MASK, COLOR),
+    "inpainting of channels": lambda: layers.Inpainting(COLOR_MASK, COLOR),
+    "downsampling": lambda: layers.Downsampling(2, COLOR),
+    "fourier, real": lambda: layers.FourierSampling(MASK, GRAY),
+    "fourier, complex": lambda: layers.FourierSampling(MASK, COLOR),
+    "radon": lambda: layers.RadonTransform(COLOR, 5),
+    "matrix": lambda: layers.MatrixOperator(MATRIX, COLOR),
+    "user": lambda: Differences(COLOR),
+}
+
+
+@pytest.fixture(params=OPERATORS)
+def operator(request):
+    return OPERATORS[request.param]()
+
+
+def _matrix_of(operator):
+    """Returns the matrix of an operator, `(measurements, pixels)`."""
+    num_pixels = np.prod(operator.image_shape)
+    basis = np.eye(num_pixels).reshape(-1, *operator.image_shape)
+    return operator.call(tf.constant(basis)).numpy().reshape(num_pixels, -1).T
+
+
+def _measurements(operator, seed=1):
+    return tf.constant(normal((3, *operator.measurement_shape), seed))
+
+
+def test_adjoint(operator):
+    images, measurements = normal((3, *operator.image_shape)), _measurements(operator)
+    measured = operator.call(tf.constant(images))
+    assert measured.shape == measurements.shape
+    np.testing.assert_allclose(
+        np.sum(measured * measurements),
+        np.sum(images * operator.adjoint(measurements)),
+        rtol=1e-12,
+    )
+    operator.check_adjoint()
+
+
+def test_normal_and_norm(operator):
+    matrix, images = _matrix_of(operator), normal((3, *operator.image_shape))
+    expected = (images.reshape(3, -1) @ matrix.T @ matrix).reshape(images.shape)
+    np.testing.assert_allclose(operator.normal(tf.constant(images)), expected, 1e-10)
+    exact = np.linalg.norm(matrix, 2)
+    if operator.norm_bound() is None:
+        assert exact <= operator.norm <= 1.06 * exact
+    elif getattr(operator, "boundary", None) == "zero":
+        assert exact <= operator.norm <= 1.3 * exact
+    else:
+        np.testing.assert_allclose(operator.norm, exact, rtol=1e-12)
+
+
+def test_inverse(operator):
+    matrix, images = _matrix_of(operator), normal((3, *operator.image_shape))
+    try:
+        operator.inverse(tf.zeros((1, *operator.image_shape)), 1.0)
+    except ValueError as error:
+        assert "has no inverse" in str(error)
+        assert type(operator) in (layers.Blur, layers.RadonTransform, Differences)
+        return
+    system = matrix.T @ matrix + 0.3 * np.eye(matrix.shape[1])
+    expected = np.linalg.solve(system, images.reshape(3, -1).T).T.reshape(images.shape)
+    received = operator.inverse(tf.constant(images), tf.constant(0.3, tf.float64))
+    np.testing.assert_allclose(received, expected, rtol=1e-10)
+
+
+def test_regimes_gradients_and_config(operator):
+    images = normal((3, *operator.image_shape)).astype("float32")
+    harness.check_regimes(lambda: operator, images)
+    measurements = operator(images)
+    for jit_compile in (False, True):
+        adjoint = tf.function(operator.adjoint, jit_compile=jit_compile)
+        expected = operator.adjoint(measurements)
+        np.testing.assert_allclose(adjoint(measurements), expected, atol=1e-5)
+    with tf.GradientTape() as tape:
+        tape.watch(measurements)
+        value = tf.reduce_sum(operator.adjoint(measurements) * images)
+    slope = tape.gradient(value, measurements)
+    np.testing.assert_allclose(slope, measurements, atol=1e-5)
+    harness.check_round_trip(operator)
+    copy = type(operator).from_config(operator.get_config())
+    np.testing.assert_array_equal(copy(images), measurements)
+    model = keras.Sequential([keras.Input(operator.image_shape), operator])
+    assert model.output_shape == (None, *operator.measurement_shape)
+
+
+@pytest.mark.parametrize("boundary", ["circular", "zero"])
+def test_blur_is_a_convolution(boundary):
+    images = normal((2, *COLOR))
+    padded = np.pad(
+        images,
+        [(0, 0), (1, 1), (2, 2), (0, 0)],
+        "wrap" if boundary == "circular" else "constant",
+    )
+    expected = sum(
+        KERNEL[k, l] * padded[:, 2 - k : 10 - k, 4 - l : 10 - l]
+        for k in range(3)
+        for l in range(5)  # noqa: E741
+    )
+    received = layers.Blur(KERNEL, COLOR, boundary).call(tf.constant(images))
+    np.testing.assert_allclose(received, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("boundary", "mode"), [("circular", "wrap"), ("zero", "constant")]
+)
+def test_blur_equals_scipy(boundary, mode):
+    ndimage = pytest.importorskip("scipy.ndimage")
+    images = normal((2, *GRAY))
+    expected = ndimage.convolve(images[0, ..., 0], KERNEL, mode=mode)
+    received = layers.Blur(KERNEL, GRAY, boundary).call(tf.constant(images))
+    np.testing.assert_allclose(received[0, ..., 0], expected, atol=1e-12)
+
+
+def test_fourier_sampling_equals_numpy():
+    images = normal((2, *COLOR))
+    transformed = np.fft.fft2(images[..., 0] + 1j * images[..., 1], norm="ortho") * MASK
+    expected = np.stack([transformed.real, transformed.imag], axis=-1)
+    received = layers.FourierSampling(MASK, COLOR).call(tf.constant(images))
+    np.testing.assert_allclose(received, expected, atol=1e-12)
+    transformed = np.fft.fft2(images[..., 0], norm="ortho") * MASK
+    expected = np.stack([transformed.real, transformed.imag], axis=-1)
+    real = layers.FourierSampling(MASK, GRAY).call(tf.constant(images[..., :1]))
+    np.testing.assert_allclose(real, expected, atol=1e-12)
+
+
+def test_downsampling_equals_numpy():
+    images = normal((2, *COLOR))
+    expected = images.reshape(2, 4, 2, 3, 2, 2).mean(axis=(2, 4))
+    received = layers.Downsampling(2, COLOR).call(tf.constant(images))
+    np.testing.assert_allclose(received, expected, atol=1e-12)
+
+
+def test_radon_transform_of_a_pixel():
+    """A loop over pixels and angles."""
+    images, num_angles = normal((1, 5, 8, 1)), 7
+    operator = layers.RadonTransform((5, 8, 1), num_angles)
+    expected = np.zeros((num_angles, operator.num_bins))
+    for k, row, column in np.ndindex(num_angles, 5, 8):
+        angle = k * np.pi / num_angles
+        t = (column - 3.5) * np.cos(angle) + (row - 2) * np.sin(angle)
+        place = t + operator.num_bins // 2
+        low = min(int(place), operator.num_bins - 2)
+        expected[k, low] += (1 - (place - low)) * images[0, row, column, 0]
+        expected[k, low + 1] += (place - low) * images[0, row, column, 0]
+    received = operator.call(tf.constant(images))[0, ..., 0]
+    np.testing.assert_allclose(received, expected, atol=1e-12)
+
+
+def test_radon_transform_of_a_disk():
+    """Rays through a disk are chords of a known length."""
+    y, x = np.mgrid[-32:33, -32:33]
+    disk = (np.hypot(x, y) <= 20).astype("float32")[None, ..., None]
+    operator = layers.RadonTransform((65, 65, 1), 9)
+    t = np.arange(operator.num_bins) - operator.num_bins // 2
+    expected = 2 * np.sqrt(np.maximum(20.0**2 - t**2, 0))
+    error = operator(disk)[0, ..., 0] - expected
+    assert np.sqrt(np.mean(np.square(error))) < 0.05 * expected.max()
+
+
+def test_radon_transform_is_near_scikit_image():
+    """Scikit-image rotates the image instead, by linear interpolation."""
+    transform = pytest.importorskip("skimage.transform")
+    y, x = np.mgrid[:33, :33] - 16
+    image = np.exp(-(((x - 4) / 5) ** 2) - ((y + 2) / 3) ** 2)
+    operator = layers.RadonTransform((33, 33, 1), 6)
+    received = operator.call(tf.constant(image[None, ..., None]))[0, ..., 0].numpy()
+    # Its y axis points up.
+    angles = -180 * np.arange(6) / 6
+    expected = transform.radon(image, angles, circle=True).T
+    margin = (operator.num_bins - 33) // 2
+    error = received[:, margin:-margin] - expected
+    assert np.abs(error).max() < 0.05 * np.abs(expected).max()
+
+
+def test_norms_of_known_operators():
+    assert layers.Blur(np.ones((3, 3)) / 9, GRAY).norm == pytest.approx(1)
+    assert layers.Downsampling(2, COLOR).norm == 0.5
+    half = np.zeros((8, 6))
+    half[0, 1] = 1  # Its opposite frequency is not sampled.
+    assert layers.FourierSampling(half, GRAY).norm == pytest.approx(np.sqrt(0.5))
+    assert layers.FourierSampling(half, COLOR).norm == 1
+
+
+def test_half_precision(operator):
+    images = normal((2, *operator.image_shape)).astype("float32")
+    expected = operator(images)
+    received = operator.call(tf.cast(images, tf.bfloat16))
+    assert received.dtype == tf.bfloat16
+    largest = np.abs(expected).max()
+    np.testing.assert_allclose(
+        tf.cast(received, tf.float32), expected, atol=0.05 * largest
+    )

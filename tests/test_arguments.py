@@ -75,7 +75,6 @@ BY_CLASS = {
     },
     layers.GroupNormalization: {
         "groups": 2,
-        "axis": -1,
         "epsilon": 0.5,
         "center": False,
         "scale": True,

@@ -58,7 +58,6 @@ BAD_VALUES = [
     (layers.ConvolutionUnit, "kernel_size", 4),
     (layers.DenseCell, "units", 0),
     (layers.GroupNormalization, "groups", 0),
-    (layers.GroupNormalization, "axis", 0),
     (layers.GroupNormalization, "epsilon", 0.0),
     (layers.MonotoneConvCell, "sign", 2),
     (layers.MonotoneDenseCell, "m", float("nan")),

@@ -111,7 +111,6 @@ CONFIGS = [
     (override, {"path": "model..solver", "value": "x"}, "a.b=value"),
     (override, {"path": "data.directory", "value": "x" * 9000}, "data.directory"),
     (resolve_segmentation, {"data": {"train_examples": 10**6}}, "`data`"),
-    (resolve_segmentation, {"evaluation": {"window": [8]}}, "`evaluation.window`"),
     (resolve_segmentation, {"model": {"filters": [8] * 20}}, "`model.filters`"),
     (
         resolve_language_model,

@@ -178,7 +178,7 @@ def test_nonfinite_weights_raise(state_dict, tmp_path, refused):
         ("n_head=8", "n_head"),
         ("mem_length=8", "'mem_len'"),
         ("mem_len", "a.b=value"),
-        ("pre_lnorm=maybe", "`pre_lnorm`"),
+        ("pre_lnorm=maybe", "`normalize_first`"),
         ("state_dict=3", "`state_dict`"),
         ("solver=andersen", "solver"),
     ],

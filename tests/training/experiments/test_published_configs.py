@@ -78,7 +78,7 @@ def load(name):
     config = configs.load(FOLDER / f"{path}.yaml")
     config = configs.variant(config, variant or configs.variant_names(config)[0])
     small = configs.assign(configs.to_mapping(config), SMALL[config.experiment].items())
-    return configs.resolve(small)
+    return configs.resolve({**small, "tasks": None, "variants": {"only": {}}})
 
 
 def draw_images(config):

@@ -240,7 +240,7 @@ EXPORTS = {
 @slow
 @pytest.mark.parametrize(
     ("name", "operator", "target"),
-    [(*pair, EXPORTS[i % len(EXPORTS)]) for i, pair in enumerate(PAIRS)],
+    [(*pair, list(EXPORTS)[i % 3]) for i, pair in enumerate(PAIRS)],
 )
 def test_exports(name, operator, target, tmp_path):
     """Each export is checked as it is made."""

@@ -184,7 +184,7 @@ def check_cell(layer: Any, state: Nest, injection: Nest, training: bool) -> Nest
     if not _is_created(cell):
         return value  # Each read of a symbolic weight would draw random numbers.
     nodes = list(graphs.nodes(graph))
-    if twice and any(map(_is_of_moments, nodes)):
+    if twice and any(map(_is_moments, nodes)):
         _warn_of_moments(source)
     types = {node.op for node in nodes}
     draws = sorted(name for name in types if _is_random(name))
@@ -217,7 +217,7 @@ def _is_created(cell: keras.layers.Layer) -> bool:
     )
 
 
-def _is_of_moments(node: Any) -> bool:
+def _is_moments(node: Any) -> bool:
     return node.op == "StopGradient" and "moments" in node.name
 
 

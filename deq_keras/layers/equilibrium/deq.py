@@ -87,16 +87,16 @@ class DEQ(keras.layers.Layer):
             monotone cell; otherwise `"fixed_point_iteration"` if the gradient
             differentiates iterates (`"truncated"`, `"unrolled"`), else `"anderson"`.
         gradient: Differentiates z*. A name, a config dict or an `EquilibriumGradient`.
-            Defaults to `"auto"`: `"implicit"` for a monotone cell, else `"truncated"`,
-            which also trains tasks that propagate information over long distances. It
-            takes plain steps; if `solver` computes another function, `"auto"` selects
-            a gradient that uses the solver: `"unrolled"` for a `FixedPointIteration`
-            with a `max_iter` below 24, and `"neumann"` for other solvers and for a
-            `patience`.
+            Defaults to `"auto"`: the cell's `default_gradient`, if it has one;
+            `"implicit"` for a monotone cell; else `"truncated"`, which also trains
+            tasks that propagate information over long distances. It takes plain steps;
+            if `solver` computes another function, `"auto"` selects a gradient that uses
+            the solver: `"unrolled"` for a `FixedPointIteration` with a `max_iter` below
+            24, and `"neumann"` for other solvers and for a `patience`.
         regularizer: Constrains f in training. A name, a config dict, an
-            `EquilibriumRegularizer`, or `None`. Defaults to `"auto"`: `"residual"` if
-            the gradient differentiates iterates, `None` for a monotone cell, else
-            `"contraction"`.
+            `EquilibriumRegularizer`, or `None`. Defaults to `"auto"`: the cell's
+            `default_regularizer`, if it has one; `"residual"` if the gradient
+            differentiates iterates; `None` for a monotone cell; else `"contraction"`.
         seed: Integer, or `None` for a random seed. Seeds all random draws of training:
             regularizer probes, initial states, step counts, budgets and noise.
         max_iter_jitter: Integer in [0, max_iter of the solver). The budget of each

@@ -19,6 +19,7 @@ from deq_keras.models.deq_trellisnet import (
     TrellisNetBackbone,
     TrellisNetCausalLM,
 )
+from deq_keras.models.explicit_twin import UntiedLayers, explicit_twin
 from deq_keras.models.language import (
     LanguageBackbone,
     LanguageCausalLM,
@@ -66,6 +67,8 @@ __all__ = [
     "SegmentReading",
     "TransformerXLBackbone",
     "TransformerXLCausalLM",
+    "UntiedLayers",
+    "explicit_twin",
     "TrellisNetBackbone",
     "TrellisNetCausalLM",
 ]

@@ -1,0 +1,82 @@
+"""Explicit networks in place of an equilibrium."""
+
+import keras
+import numpy as np
+import pytest
+
+from deq_keras import layers, models
+from deq_keras.solvers import FixedPointIteration
+
+X = np.random.default_rng(0).normal(size=(5, 3)).astype("float32")
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.deq = layers.DEQ(layers.DenseCell(4))
+
+    def call(self, inputs):
+        return self.deq(inputs)
+
+
+def equilibrium_model(nested=False):
+    deq = layers.DEQ(layers.DenseCell(4), FixedPointIteration(8), name="deq")
+    inner = keras.Sequential([keras.Input((3,)), deq]) if nested else deq
+    return keras.Sequential([keras.Input((3,)), inner, keras.layers.Dense(1)])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_tied_twin_takes_a_fixed_number_of_steps(nested):
+    model = equilibrium_model(nested)
+    twin = models.explicit_twin(model, depth=3)
+    twin.set_weights(model.get_weights())
+    deq = next(one for one in model._flatten_layers() if isinstance(one, layers.DEQ))
+    problem, state = deq.problem(X), np.zeros((5, 4), "float32")
+    for _ in range(3):
+        state = problem(state)
+    np.testing.assert_allclose(twin(X), model.layers[-1](state), rtol=1e-5)
+    assert deq.solver.max_iter == 8
+
+
+def test_untied_twin_has_cells_of_its_own(tmp_path):
+    model = equilibrium_model()
+    twin = models.explicit_twin(model, depth=2, tied=False, name="twin")
+    cells = [deq.cell for deq in twin.layers[0].layers]
+    assert len(cells) == 2 and twin.name == "twin"
+    head = model.layers[-1].count_params()
+    assert twin.count_params() - head == 2 * (model.count_params() - head)
+    state = np.zeros((5, 4), "float32")
+    for cell in cells:
+        state = cell(state, cell.inject(X))
+    np.testing.assert_allclose(twin(X), twin.layers[-1](state), rtol=1e-5)
+
+    twin.compile("sgd", "mse")
+    before = cells[1].get_weights()
+    twin.fit(X, X[:, :1], verbose=0)
+    for old, new in zip(before, cells[1].get_weights(), strict=True):
+        assert np.any(old != new)
+    twin.save(tmp_path / "twin.keras")
+    loaded = keras.saving.load_model(tmp_path / "twin.keras")
+    np.testing.assert_allclose(loaded(X), twin(X), rtol=1e-6)
+
+
+def test_padding_does_not_matter_to_a_twin():
+    inputs = keras.Input((None,), dtype="int32")
+    embedded = keras.layers.Embedding(5, 4, mask_zero=True)(inputs)
+    cell = layers.AttentionCell(4, num_heads=2)
+    states = layers.DEQ(cell)(embedded)
+    model = keras.Model(inputs, keras.layers.GlobalAveragePooling1D()(states))
+    for tied in (True, False):
+        twin = models.explicit_twin(model, depth=2, tied=tied)
+        short = np.array([[1, 2, 3]], "int32")
+        padded = np.pad(short, ((0, 0), (0, 2)))
+        np.testing.assert_allclose(twin(padded), twin(short), atol=1e-5)
+
+
+def test_other_models_raise():
+    plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    for model in (plain, layers.DEQ(layers.DenseCell(2)), Subclassed()):
+        with pytest.raises(ValueError, match="model.*Received"):
+            models.explicit_twin(model, 2)
+    with pytest.raises(ValueError, match="depth"):
+        models.explicit_twin(equilibrium_model(), 0)

@@ -97,7 +97,7 @@ def while_loop(
 
 @contextlib.contextmanager
 def differentiable_by_xla() -> Iterator[None]:
-    """Lets XLA compile the gradient of a loop with what is traced in a scope.
+    """Scope whose operations XLA can differentiate in the gradient of a loop.
 
     XLA needs constants for shapes, permutations and repetitions. TensorFlow's gradient
     of a loop stores what an operation computes in every iteration, also if it is known:
@@ -128,7 +128,7 @@ def differentiable_by_xla() -> Iterator[None]:
 
 def _sum_of_copies(operation: tf.Operation, gradient: tf.Tensor) -> list:
     """Returns the gradients of the inputs of a `BroadcastTo` or `Tile`."""
-    # Of the gradient's own tensors, XLA knows the shapes.
+    # XLA knows the shapes of tensors in the graph of the gradient.
     shape, copies_shape = tf.shape(tf.identity(operation.inputs[0])), tf.shape(gradient)
     if operation.type == "BroadcastTo":
         axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=shape, s1=copies_shape)

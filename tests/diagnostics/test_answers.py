@@ -158,7 +158,7 @@ def test_overthinking_is_the_loss_of_the_best_budget():
     assert overthinking([1, 2, 10, 20], [0.5, 0.75, 0.75, 0.25]) == 0.5
     # Ten times the best of all was not measured.
     assert overthinking([1, 10, 50], [0.5, 0.25, 1.0]) == 0.25
-    # Of two that are best, the smaller.
+    # The smaller of two that are best.
     assert overthinking([1, 2, 10, 20], [1.0, 1.0, 0.75, 0.5]) == 0.25
     assert overthinking([1, 10], [0.25, 1.0]) == -0.75
 

@@ -193,7 +193,7 @@ def _transposed(
     keep = values != 0
     order = np.argsort(rows[keep], kind="stable")
     rows, columns, values = (x[keep][order] for x in (rows, columns, values))
-    starts = np.searchsorted(rows, rows)  # Of the row of each entry.
+    starts = np.searchsorted(rows, rows)  # The first entry of the same row.
     places = np.arange(len(rows)) - starts
     shape = num_rows, places.max() + 1
     table, table_weights = np.zeros(shape, int), np.zeros(shape)

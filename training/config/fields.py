@@ -21,7 +21,8 @@ class OptimizerConfig:
     """The optimizer and its learning rate.
 
     Args:
-        name: `adam` or `sgd` (with momentum 0.9).
+        name: `adagrad`, `adam`, `radam` (Adam with a rectified rate; Liu et al., 2020),
+            `rmsprop` or `sgd` (with momentum 0.9).
         nesterov: Boolean. Whether the momentum of `sgd` is Nesterov's.
         learning_rate: Float. The highest learning rate.
         schedule: `cosine` falls to `final_learning_rate` in the last step of the last
@@ -43,7 +44,7 @@ class OptimizerConfig:
             the average at the start of a phase. Null for no average.
     """
 
-    name: Literal["adam", "sgd"] = "adam"
+    name: Literal["adagrad", "adam", "radam", "rmsprop", "sgd"] = "adam"
     nesterov: bool = True
     learning_rate: float = field(default=1e-3, metadata=_LEARNING_RATE)
     schedule: Literal[

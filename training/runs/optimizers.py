@@ -5,6 +5,15 @@ import math
 import keras
 
 from ..errors import InputError
+from .rectified_adam import RectifiedAdam
+
+_CLASSES = {
+    "adagrad": keras.optimizers.Adagrad,
+    "adam": keras.optimizers.Adam,
+    "radam": RectifiedAdam,
+    "rmsprop": keras.optimizers.RMSprop,
+    "sgd": keras.optimizers.SGD,
+}
 
 
 def build_optimizer(config, num_epochs, steps_per_epoch, precision):
@@ -24,11 +33,8 @@ def build_optimizer(config, num_epochs, steps_per_epoch, precision):
     if config.ema_momentum is not None:
         arguments |= {"use_ema": True, "ema_momentum": config.ema_momentum}
     if config.name == "sgd":
-        optimizer = keras.optimizers.SGD(
-            momentum=0.9, nesterov=config.nesterov, **arguments
-        )
-    else:
-        optimizer = keras.optimizers.Adam(**arguments)
+        arguments |= {"momentum": 0.9, "nesterov": config.nesterov}
+    optimizer = _CLASSES[config.name](**arguments)
     if precision == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer

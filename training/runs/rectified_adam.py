@@ -1,6 +1,7 @@
 """Rectified Adam, which Keras does not have."""
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 
@@ -32,14 +33,12 @@ class RectifiedAdam(keras.optimizers.Adam):
         super().__init__(learning_rate, **arguments)
 
     def update_step(self, gradient, variable, learning_rate):
-        gradient = ops.cast(gradient, variable.dtype)
+        # Adds rows of `IndexedSlices` that have the same index, before their square.
+        gradient = ops.cast(tf.convert_to_tensor(gradient), variable.dtype)
         index = self._get_variable_index(variable)
         momentum, velocity = self._momentums[index], self._velocities[index]
-        # Gradients of embeddings are `IndexedSlices`, which `ops` supports.
-        change = ops.subtract(gradient, momentum)
-        self.assign_add(momentum, ops.multiply(change, 1 - self.beta_1))
-        change = ops.subtract(ops.square(gradient), velocity)
-        self.assign_add(velocity, ops.multiply(change, 1 - self.beta_2))
+        self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
+        self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
         plain, adaptive = self._rates()
         rate = ops.cast(learning_rate, "float64")
         adaptive = ops.cast(rate * adaptive, variable.dtype)

@@ -188,8 +188,10 @@ def test_rectified_adam_has_the_published_steps(is_sparse):
         seen = []
         for gradient in gradients:
             gradient = tf.constant(gradient, dtype)
-            if is_sparse:  # As of an embedding.
-                gradient = tf.IndexedSlices(gradient, tf.range(3), tf.constant([3]))
+            if is_sparse:  # Of an embedding that read row 1 twice.
+                rows = tf.gather(gradient, [0, 1, 1, 2])
+                rows *= tf.constant([1, 0.25, 0.75, 1], dtype)
+                gradient = tf.IndexedSlices(rows, [0, 1, 1, 2], [3])
             optimizer.apply([gradient], [variable])
             seen.append(variable.numpy())
         expected = _rectified(weights, gradients, np.float64(np.float32(0.01)))

@@ -277,6 +277,23 @@ class Job:
             "tuned: it does not say which answers are right."
         )
 
+    def load_reference(self, state_dict):
+        """Returns a model with the weights of the authors' code, to measure it.
+
+        Its sizes are those of the weights; its other settings are the config's.
+
+        Args:
+            state_dict: Dict from names to arrays.
+
+        Raises:
+            ValueError: If the state dict does not match the config.
+        """
+        del state_dict
+        raise InputError(
+            f"The experiment {self.config.experiment} reads no checkpoints of the "
+            "authors' code. Use `deq-keras import-checkpoint`, or give a .keras file."
+        )
+
     # === Export ===
 
     def prepare_export(self, model):

@@ -318,7 +318,8 @@ class ImageJob(Job):
     """One variant of a model of images; see `Job`.
 
     `load_data` returns data with the splits `training`, `validation` and `test`. The
-    config has `data.batch_size` and `data.evaluation_batch_size`.
+    config has `data.batch_size`, `data.steps_per_epoch` and
+    `data.evaluation_batch_size`.
     """
 
     @property
@@ -327,11 +328,13 @@ class ImageJob(Job):
 
     @property
     def steps_per_epoch(self):
-        return steps_per_epoch(
+        num_steps = steps_per_epoch(
             self.data.training,
             self.config.data.batch_size,
             self.distribution.drops_remainder,
         )
+        # Without a full batch, replicas have no step.
+        return num_steps and (self.config.data.steps_per_epoch or num_steps)
 
     @property
     def augmentation(self):
@@ -350,6 +353,7 @@ class ImageJob(Job):
                 epochs,
                 self.distribution.drops_remainder,
                 share,
+                self.config.data.steps_per_epoch,
             )
 
         return {

@@ -82,7 +82,7 @@ def test_language_model_has_the_loss_of_its_checkpoint(language, capsys):
 
 
 def test_memory_and_tolerance_are_the_configs(language, capsys):
-    """With a memory, short segments have nearly the loss of a long one."""
+    """The memory changes the loss, and the tolerance the residual."""
     checkpoint, _, config, _ = language
     rows = {
         length: _evaluated(

@@ -97,7 +97,7 @@ def parser():
     commands = parser.add_subparsers(required=True, metavar="command")
     _add_train(commands)
     evaluate = _add(commands, "evaluate", "accuracy or loss at budgets of evaluations")
-    _add_work_directory(evaluate)
+    _add_work_directory(evaluate, nargs="?")
     evaluate.add_argument(
         "--budgets",
         type=_integer(1),
@@ -123,6 +123,18 @@ def parser():
         metavar="FILE",
         help="measure with the problems of this file, and leave the run as it is",
     )
+    other.add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        help="measure this checkpoint of the authors' code, or this .keras file, on "
+        "the data of --config, without a run",
+    )
+    evaluate.add_argument(
+        "--config",
+        default=argparse.SUPPRESS,
+        help="of --checkpoint: a YAML file, or a shipped config",
+    )
+    _add_overrides(evaluate, "A.B=C", "replace a value of --config; may be repeated")
     _add_figures(evaluate, FIGURES[0])
     diagnose = _add(commands, "diagnose", "residual curves, spectral radius")
     _add_work_directory(diagnose)
@@ -383,8 +395,10 @@ def _add_reproduce(commands):
     )
 
 
-def _add_work_directory(parser, default="all variants"):
-    parser.add_argument("work_dir", help="the work directory of a finished run")
+def _add_work_directory(parser, default="all variants", nargs=None):
+    parser.add_argument(
+        "work_dir", nargs=nargs, help="the work directory of a finished run"
+    )
     parser.add_argument("--variant", metavar="NAME", help=f"default: {default}")
 
 

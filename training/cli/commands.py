@@ -14,7 +14,7 @@ from ..runs.work_directory import WorkDirectory
 from .audit_command import audit
 from .demo_command import demo
 from .reproduce_command import reproduce
-from .selection import only, selected
+from .selection import only, runs_of, selected
 
 __all__ = [
     "audit",
@@ -52,6 +52,9 @@ def train(arguments):
 
 
 def evaluate(arguments):
+    _check_evaluated(arguments)
+    if arguments.checkpoint is not None:
+        return _evaluate_checkpoint(arguments)
     directory, names = _selected(arguments)
     budgets = _checked_budgets(directory.config, arguments.budgets)
     if (arguments.exported or arguments.data) and arguments.figures != "png":
@@ -125,6 +128,47 @@ def _evaluate_file(path, directory, names, budgets):
         chosen = budgets or job.config.evaluation.budgets
         rows[name] = job.evaluate_file(model, path, chosen)
     print(score_table(rows, registry.find(directory.config.experiment).score))
+
+
+def _check_evaluated(arguments):
+    """Raises `InputError` unless there is either a run or a checkpoint and a config."""
+    config = getattr(arguments, "config", None)
+    if arguments.checkpoint is None:
+        if arguments.work_dir is None:
+            raise InputError(
+                "Name the work directory of a run, or give --checkpoint FILE and "
+                "--config CONFIG. Received: neither."
+            )
+        if config is not None or arguments.overrides:
+            raise InputError(
+                "--config and --set need --checkpoint: a run has its own config. "
+                f"Received: {arguments.work_dir}."
+            )
+    elif config is None or arguments.work_dir is not None:
+        raise InputError(
+            "--checkpoint needs --config CONFIG, and no work directory. Received: "
+            f"config={config}, work_dir={arguments.work_dir}."
+        )
+    elif arguments.figures != "png":
+        raise InputError(
+            "--checkpoint draws no figures. Leave --format out. Received: "
+            f"format={arguments.figures}."
+        )
+
+
+def _evaluate_checkpoint(arguments):
+    """Prints the table of a checkpoint on the data of a config. Writes no files."""
+    config = configs.load(shipped.find(arguments.config), arguments.overrides)
+    name = only(runs_of(config, arguments.variant))
+    budgets = _checked_budgets(config, arguments.budgets)
+    from ..conversion import checkpoint_job
+    from ..data import corruption
+
+    run = configs.run_config(config, name)
+    with corruption.reported():
+        job, model = checkpoint_job.load(arguments.checkpoint, run)
+        rows = job.measure_model(model, budgets or run.evaluation.budgets)
+    print(score_table({name: rows}, registry.find(config.experiment).score))
 
 
 def _checked_budgets(config, budgets):

@@ -17,13 +17,18 @@ def selected(path, name=None):
             exist.
     """
     directory = WorkDirectory.open(path)
-    names = configs.run_names(directory.config)
+    return directory, runs_of(directory.config, name)
+
+
+def runs_of(config, name=None):
+    """Returns the names of the runs of a config; see `selected`."""
+    names = configs.run_names(config)
     if name is None:
-        return directory, names
-    if name in configs.variant_names(directory.config):
-        return directory, [run for run in names if configs.variant_of(run) == name]
-    configs.run_config(directory.config, name)
-    return directory, [name]
+        return names
+    if name in configs.variant_names(config):
+        return [run for run in names if configs.variant_of(run) == name]
+    configs.run_config(config, name)
+    return [name]
 
 
 def only(names):

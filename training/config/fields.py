@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..errors import InputError
-from .bounds import BATCH, BUDGET, DEVICES, EPOCHS, NAME, SEED, SHARE, WAIT
+from .bounds import BATCH, BUDGET, COUNT, DEVICES, EPOCHS, NAME, SEED, SHARE, WAIT
 from .component_fields import components
 
 INHERIT = "inherit"
@@ -21,7 +21,8 @@ class OptimizerConfig:
     """The optimizer and its learning rate.
 
     Args:
-        name: `adam` or `sgd` (with momentum 0.9).
+        name: `adagrad`, `adam`, `radam` (Adam with a rectified rate; Liu et al., 2020),
+            `rmsprop` or `sgd` (with momentum 0.9).
         nesterov: Boolean. Whether the momentum of `sgd` is Nesterov's.
         learning_rate: Float. The highest learning rate.
         schedule: `cosine` falls to `final_learning_rate` in the last step of the last
@@ -38,12 +39,15 @@ class OptimizerConfig:
         patience: Positive integer. Epochs that `plateau` waits.
         weight_decay: Float. Decoupled weight decay. Null for none.
         clip_norm: Float. Bound of the global gradient norm. Null for none.
+        accumulation_steps: Positive integer. Training steps per update of the weights,
+            which uses the mean of their gradients, as if of one larger batch. All other
+            keys count training steps. For one device.
         ema_momentum: Float. Momentum of a moving average of the weights. Validation and
             saved models use the average. Training continues from the weights, and from
             the average at the start of a phase. Null for no average.
     """
 
-    name: Literal["adam", "sgd"] = "adam"
+    name: Literal["adagrad", "adam", "radam", "rmsprop", "sgd"] = "adam"
     nesterov: bool = True
     learning_rate: float = field(default=1e-3, metadata=_LEARNING_RATE)
     schedule: Literal[
@@ -63,6 +67,7 @@ class OptimizerConfig:
     patience: int = field(default=5, metadata=EPOCHS)
     weight_decay: float | None = field(default=None, metadata={"minimum": 0})
     clip_norm: float | None = field(default=None, metadata={"above": 0})
+    accumulation_steps: int = field(default=1, metadata=COUNT)
     ema_momentum: float | None = field(
         default=None, metadata={"minimum": 0, "maximum": 0.99999}
     )

@@ -76,12 +76,19 @@ def steps_per_epoch(split, batch_size, drop_remainder=False):
 
 
 def training_batches(
-    split, batch_size, augmentation, seed, epochs, drop_remainder=False, shard=WHOLE
+    split,
+    batch_size,
+    augmentation,
+    seed,
+    epochs,
+    drop_remainder=False,
+    shard=WHOLE,
+    num_steps=None,
 ):
     """Streams the batches of some epochs, one epoch after the other.
 
-    The order of the images and their augmentation depend only on `(seed, epoch)`, so a
-    resumed run sees the same batches as an uninterrupted run.
+    The order of the images and their augmentation depend only on the seed and the pass
+    over the images, so a resumed run sees the same batches as an uninterrupted run.
 
     Args:
         split: `Split` to draw from.
@@ -93,6 +100,8 @@ def training_batches(
             dropped even if the split keeps it.
         shard: The `BatchShard` to produce. If images are prepared one by one, images of
             other shards are skipped.
+        num_steps: Positive integer. Batches of an epoch. The next epoch continues the
+            pass over the images. Defaults to `None`: an epoch is a pass.
 
     Returns:
         A `tf.data.Dataset` of `(images, labels)`: float32 pixels `(batch, height,
@@ -101,29 +110,35 @@ def training_batches(
     """
     load, transform = split.loader(), split.transform
     seed = tf.constant(seed, tf.int64)
-    num_steps = steps_per_epoch(split, batch_size, drop_remainder)
-    num_entries = min(num_steps * batch_size, len(split))
+    pass_steps = steps_per_epoch(split, batch_size, drop_remainder)
+    num_entries = min(pass_steps * batch_size, len(split))
+    num_steps = num_steps or pass_steps
+    steps = range(epochs.start * num_steps, epochs.stop * num_steps)
+    first, num_skipped = divmod(steps.start, pass_steps)
+    passes = range(first, math.ceil(steps.stop / pass_steps))
 
     def augmented(number, entry):
         return transform.augmented(
             *load(*entry), augmentation, tf.stack([seed, number])
         )
 
-    def epoch_batches(epoch):
-        stream = split.shuffled(tf.stack([seed, epoch]))
+    def pass_batches(number):
+        stream = split.shuffled(tf.stack([seed, number]))
+        skipped = tf.where(number == first, tf.constant(num_skipped, tf.int64), 0)
         # Batches are numbered over the whole run: each gets its own augmentation.
         if transform.of_batches:
             stream = stream.batch(batch_size, drop_remainder)
-            stream = stream.enumerate(epoch * num_steps)
+            stream = stream.enumerate(number * pass_steps).skip(skipped)
             return _mapped(stream, lambda *batch: shard.rows(*augmented(*batch)))
-        stream = stream.enumerate(epoch * len(split))
-        stream = shard.entries(stream, batch_size, num_entries)
+        skipped *= batch_size
+        stream = stream.enumerate(number * len(split)).skip(skipped)
+        stream = shard.entries(stream, batch_size, num_entries - skipped)
         stream = _mapped(stream, augmented)
         return stream.batch(batch_size // shard.count, drop_remainder)
 
     drop_remainder = drop_remainder or transform.drops_remainder
-    stream = tf.data.Dataset.range(epochs.start, epochs.stop).flat_map(epoch_batches)
-    return prefetched(stream)
+    stream = tf.data.Dataset.range(passes.start, passes.stop).flat_map(pass_batches)
+    return prefetched(stream.take(len(steps)))
 
 
 def array_batches(arrays, batch_size, seed, steps):

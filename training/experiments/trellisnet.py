@@ -4,7 +4,10 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Literal
 
+import keras
+
 from deq_keras import models
+from deq_keras.converters import locuslab
 
 from ..config.bounds import COUNT, LAYERS, RATE, WIDTH
 from ..config.component_fields import components
@@ -92,6 +95,20 @@ class TrellisNetJob(LanguageModelJob):
         task = {name: arguments.pop(name) for name in _OF_TASK if name in arguments}
         preprocessor = models.DEQTrellisNetCausalLMPreprocessor(tokenizer)
         return assemble(self.config, preprocessor, *classes, arguments, **task)
+
+    def convert(self, state_dict):
+        model = self.config.model
+        causal_lm = locuslab.load_deq_trellisnet(
+            state_dict,
+            dilation=model.dilation_rate,
+            splits=model.cutoffs,
+            solver=model.solver,
+            gradient=model.gradient,
+            regularizer=model.regularizer,
+            dtype=keras.DTypePolicy(self.config.precision),
+        )
+        causal_lm.backbone.memory_length = model.memory_length
+        return causal_lm
 
 
 EXPERIMENT = Experiment(

@@ -186,6 +186,14 @@ class Replicas:
                 "compiles for one. Received: jit_compile=True, "
                 f"strategy={job.config.distribution.strategy}."
             )
+        accumulation = job.config.optimizer.accumulation_steps
+        if accumulation > 1:
+            raise InputError(
+                "`optimizer.accumulation_steps` must be 1 where several devices train: "
+                "Keras cannot accumulate gradients of replicas. Received: "
+                f"accumulation_steps={accumulation}, "
+                f"strategy={job.config.distribution.strategy}."
+            )
         for name, size in job.batch_sizes.items():
             if size % self.num_replicas:
                 raise InputError(

@@ -277,6 +277,23 @@ class Job:
             "tuned: it does not say which answers are right."
         )
 
+    def load_reference(self, state_dict):
+        """Returns a model with the weights of the authors' code, to measure it.
+
+        Its sizes are those of the weights; its other settings are the config's.
+
+        Args:
+            state_dict: Dict from names to arrays.
+
+        Raises:
+            ValueError: If the state dict does not match the config.
+        """
+        del state_dict
+        raise InputError(
+            f"The experiment {self.config.experiment} reads no checkpoints of the "
+            "authors' code. Use `deq-keras import-checkpoint`, or give a .keras file."
+        )
+
     # === Export ===
 
     def prepare_export(self, model):
@@ -301,7 +318,8 @@ class ImageJob(Job):
     """One variant of a model of images; see `Job`.
 
     `load_data` returns data with the splits `training`, `validation` and `test`. The
-    config has `data.batch_size` and `data.evaluation_batch_size`.
+    config has `data.batch_size`, `data.steps_per_epoch` and
+    `data.evaluation_batch_size`.
     """
 
     @property
@@ -310,11 +328,13 @@ class ImageJob(Job):
 
     @property
     def steps_per_epoch(self):
-        return steps_per_epoch(
+        num_steps = steps_per_epoch(
             self.data.training,
             self.config.data.batch_size,
             self.distribution.drops_remainder,
         )
+        # Without a full batch, replicas have no step.
+        return num_steps and (self.config.data.steps_per_epoch or num_steps)
 
     @property
     def augmentation(self):
@@ -333,6 +353,7 @@ class ImageJob(Job):
                 epochs,
                 self.distribution.drops_remainder,
                 share,
+                self.config.data.steps_per_epoch,
             )
 
         return {

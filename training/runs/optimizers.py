@@ -5,6 +5,15 @@ import math
 import keras
 
 from ..errors import InputError
+from .rectified_adam import RectifiedAdam
+
+_CLASSES = {
+    "adagrad": keras.optimizers.Adagrad,
+    "adam": keras.optimizers.Adam,
+    "radam": RectifiedAdam,
+    "rmsprop": keras.optimizers.RMSprop,
+    "sgd": keras.optimizers.SGD,
+}
 
 
 def build_optimizer(config, num_epochs, steps_per_epoch, precision):
@@ -21,14 +30,13 @@ def build_optimizer(config, num_epochs, steps_per_epoch, precision):
         "weight_decay": config.weight_decay,
         "global_clipnorm": config.clip_norm,
     }
+    if config.accumulation_steps > 1:
+        arguments["gradient_accumulation_steps"] = config.accumulation_steps
     if config.ema_momentum is not None:
         arguments |= {"use_ema": True, "ema_momentum": config.ema_momentum}
     if config.name == "sgd":
-        optimizer = keras.optimizers.SGD(
-            momentum=0.9, nesterov=config.nesterov, **arguments
-        )
-    else:
-        optimizer = keras.optimizers.Adam(**arguments)
+        arguments |= {"momentum": 0.9, "nesterov": config.nesterov}
+    optimizer = _CLASSES[config.name](**arguments)
     if precision == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
@@ -86,7 +94,9 @@ def schedule_callbacks(job, history):
     config = job.config.optimizer
     if config.schedule == "inverse_square_root":
         warmup = round(config.warmup_epochs * job.steps_per_epoch)
-        return [InverseSquareRoot(config.learning_rate, warmup)]
+        return [
+            InverseSquareRoot(config.learning_rate, warmup, config.accumulation_steps)
+        ]
     if config.schedule == "plateau":
         return [
             Plateau(
@@ -108,16 +118,19 @@ class InverseSquareRoot(keras.callbacks.Callback):
     Args:
         peak: Float > 0. The highest learning rate.
         warmup: Positive integer. Steps until the peak.
+        accumulation_steps: Positive integer. Steps per update of the optimizer, whose
+            `iterations` count updates.
     """
 
-    def __init__(self, peak, warmup):
+    def __init__(self, peak, warmup, accumulation_steps):
         super().__init__()
         self.peak = peak
         self.warmup = warmup
+        self.accumulation_steps = accumulation_steps
 
     def on_train_batch_begin(self, batch, logs=None):
         optimizer = self.model.optimizer
-        step = int(optimizer.iterations)
+        step = int(optimizer.iterations) * self.accumulation_steps
         falling = math.sqrt(self.warmup / max(step, self.warmup))
         optimizer.learning_rate = self.peak * min(step / self.warmup, falling)
 

@@ -73,13 +73,15 @@ def _check_ramp(span):
         )
 
 
-def regularizer_schedule(layer, span, steps_per_epoch):
+def regularizer_schedule(layer, span, steps_per_epoch, accumulation_steps=1):
     """Returns the callback of a phase's `regularizer_ramp`.
 
     Args:
         layer: `DEQ` layer.
         span: `PhaseSpan` with a ramp.
         steps_per_epoch: Positive integer.
+        accumulation_steps: Positive integer. Training steps per update of the
+            optimizer. Defaults to 1.
 
     Raises:
         InputError: If the regularizer of the layer is `None`.
@@ -92,7 +94,13 @@ def regularizer_schedule(layer, span, steps_per_epoch):
         if ends is None:
             return None
         first, last = ends
-        return lambda step: first + (last - first) * (int(step) - start) / total
+
+        def value(update):
+            step = int(update) * accumulation_steps
+            # The last update of the previous phase may still be incomplete.
+            return first + (last - first) * max(step - start, 0) / total
+
+        return value
 
     with config_errors(f"{span.path}.regularizer_ramp"):
         return deq_keras.callbacks.RegularizerSchedule(

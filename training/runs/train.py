@@ -255,7 +255,8 @@ def _schedules(job, model, span):
     layer = job.equilibrium(model)
     if layer is None or span.phase.regularizer_ramp is None:
         return []
-    return [regularizer_schedule(layer, span, job.steps_per_epoch)]
+    accumulation = job.config.optimizer.accumulation_steps
+    return [regularizer_schedule(layer, span, job.steps_per_epoch, accumulation)]
 
 
 def _fit(job, model, trainer, span, folder, history):

@@ -53,6 +53,7 @@ PARAMETERS = {
     "deq_transformer/wikitext103_plain": 97_691_888,
     "deq_transformer/wikitext103_preln_regularized": 97_691_888,
     "deq_transformer/wikitext103_regularized": 97_691_888,
+    "deq_transformer/wikitext103_regularized_length_300": 97_691_888,
     "deq_transformer/wikitext103_small_2019": 138_646_735,
     "mdeq/cifar10_large": 11_097_438,
     "mdeq/cifar10_large_regularized": 11_097_438,

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.training.runs.small_runs import Killed, RegressionJob
 from training.config import reading as configs
@@ -10,6 +11,7 @@ from training.config.fields import OptimizerConfig
 from training.errors import InputError
 from training.runs.job import Job
 from training.runs.optimizers import build_optimizer
+from training.runs.rectified_adam import RectifiedAdam
 from training.runs.train import train
 
 
@@ -131,6 +133,80 @@ def test_momentum_decay_and_clipping(nesterov):
     optimizer = build_optimizer(config, 1, 1, "float32")
     assert (optimizer.momentum, optimizer.nesterov) == (0.9, nesterov)
     assert (optimizer.weight_decay, optimizer.global_clipnorm) == (1e-4, 2.0)
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("adagrad", keras.optimizers.Adagrad),
+        ("adam", keras.optimizers.Adam),
+        ("radam", RectifiedAdam),
+        ("rmsprop", keras.optimizers.RMSprop),
+        ("sgd", keras.optimizers.SGD),
+    ],
+)
+def test_names(name, expected):
+    config = OptimizerConfig(name, weight_decay=1e-4, clip_norm=2.0)
+    optimizer = build_optimizer(config, 1, 1, "float32")
+    assert type(optimizer) is expected
+    assert (optimizer.weight_decay, optimizer.global_clipnorm) == (1e-4, 2.0)
+
+
+def test_unknown_name_raises(small):
+    small["optimizer"]["name"] = "ramda"
+    with pytest.raises(InputError, match="`?optimizer.name`?.*ramda"):
+        configs.resolve(small)
+
+
+def _rectified(weights, gradients, rate, beta_1=0.9, beta_2=0.999, epsilon=1e-7):
+    """Algorithm 2 of Liu et al. (2020) in float64; returns the weights of all steps."""
+    momentum, velocity, seen = 0.0, 0.0, []
+    largest = 2 / (1 - beta_2) - 1
+    for t, gradient in enumerate(gradients, 1):
+        momentum = beta_1 * momentum + (1 - beta_1) * gradient
+        velocity = beta_2 * velocity + (1 - beta_2) * gradient**2
+        step = momentum / (1 - beta_1**t)
+        length = largest - 2 * t * beta_2**t / (1 - beta_2**t)
+        if length > 4:
+            above = (length - 4) * (length - 2) * largest
+            below = (largest - 4) * (largest - 2) * length
+            adaptive = np.sqrt(1 - beta_2**t) / (np.sqrt(velocity) + epsilon)
+            step *= np.sqrt(above / below) * adaptive
+        weights = weights - rate * step
+        seen.append(weights)
+    return np.array(seen)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_rectified_adam_has_the_published_steps(is_sparse):
+    """The first four steps have no adaptive rate; steps 5 and later have one."""
+    generator = np.random.RandomState(0)
+    weights, gradients = generator.normal(size=3), generator.normal(size=(40, 3))
+    for dtype, tolerance in (("float64", 1e-13), ("float32", 1e-5)):
+        variable = keras.Variable(weights, dtype=dtype)
+        optimizer = RectifiedAdam(0.01)
+        seen = []
+        for gradient in gradients:
+            gradient = tf.constant(gradient, dtype)
+            if is_sparse:  # Of an embedding that read row 1 twice.
+                rows = tf.gather(gradient, [0, 1, 1, 2])
+                rows *= tf.constant([1, 0.25, 0.75, 1], dtype)
+                gradient = tf.IndexedSlices(rows, [0, 1, 1, 2], [3])
+            optimizer.apply([gradient], [variable])
+            seen.append(variable.numpy())
+        expected = _rectified(weights, gradients, np.float64(np.float32(0.01)))
+        np.testing.assert_allclose(seen, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_rectified_adam_is_saved_with_its_model(tmp_path):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(RectifiedAdam(0.01, beta_2=0.99), "mse")
+    model.fit(np.ones((4, 3)), np.zeros((4, 1)), verbose=0)
+    model.save(tmp_path / "model.keras")
+    optimizer = keras.saving.load_model(tmp_path / "model.keras").optimizer
+    assert isinstance(optimizer, RectifiedAdam) and optimizer.beta_2 == 0.99
+    for one, other in zip(optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 import keras
 import numpy as np
 
+from deq_keras import models
+
 from ...data.images import load, sample
 from ...evaluation.audit import Group
 from ...evaluation.readout import EncoderSolverHead, measure_at_budgets
 from ...runs.job import ImageJob
 from .build import build_model
-from .mdeq import normalization_of
+from .mdeq import convert, converter, normalization_of
 
 # Number of images whose equilibria the training of a small model monitors. In the main
 # job, they take 4 % of the time of an epoch.
@@ -44,6 +46,18 @@ class ClassificationJob(ImageJob):
                 model.backbone.stem, model.backbone.deq, model.head
             )
         return super().split(model)
+
+    def load_reference(self, state_dict):
+        if not self._is_multiscale or self._is_explicit:
+            return super().load_reference(state_dict)
+        preprocessor = models.MDEQImageClassifierPreprocessor(converter(self.data))
+        return convert(
+            state_dict,
+            self.config.model,
+            self.data.num_classes,
+            preprocessor,
+            self.config.precision,
+        )
 
     def compile(self, model, optimizer):
         model.compile(

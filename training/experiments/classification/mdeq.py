@@ -4,6 +4,7 @@ import keras
 import keras_hub
 
 from deq_keras import models
+from deq_keras.converters import locuslab
 
 from ...errors import InputError, config_errors
 
@@ -79,6 +80,33 @@ def converter(data):
             for mean, deviation in zip(data.mean, data.standard_deviation, strict=True)
         ],
     )
+
+
+def convert(state_dict, config, num_classes, preprocessor, precision):
+    """Returns the multiscale DEQ of a state dict of the authors' code.
+
+    Args:
+        state_dict: Dict from names to arrays.
+        config: `MDEQBackboneConfig`, for all that the weights do not determine.
+        num_classes: Integer. Number of classes of the data.
+        preprocessor: The preprocessor of the model.
+        precision: String. Dtype policy.
+
+    Raises:
+        ValueError: If the state dict does not match the arguments.
+    """
+    model = locuslab.load_mdeq(
+        state_dict,
+        solver=config.solver,
+        gradient=config.gradient,
+        regularizer=config.regularizer,
+        dtype=keras.DTypePolicy(precision),
+        num_groups=config.groups,
+        downsample_times=config.num_downsamplings,
+        num_classes=num_classes,
+    )
+    model.preprocessor = preprocessor
+    return model
 
 
 def build_mdeq(config, data, precision):

@@ -50,6 +50,9 @@ class DataConfig:
         split_seed: Integer. For `folder`, seed of the held-out images.
         batch_size: Positive integer. Batch size of training. The last, smaller batch is
             kept.
+        steps_per_epoch: Positive integer or null. Batches per epoch, after which the
+            run is validated and saved. The next epoch continues the pass over the
+            images. Null uses all images.
         evaluation_batch_size: Positive integer. Batch size of evaluation.
         validation_examples: Non-negative integer. Number of training images, the last
             ones, that are held out for validation after each epoch. With 0, the
@@ -75,6 +78,7 @@ class DataConfig:
     )
     split_seed: int = field(default=0, metadata=SEED)
     batch_size: int = field(default=64, metadata=BATCH)
+    steps_per_epoch: int | None = field(default=None, metadata=COUNT)
     evaluation_batch_size: int = field(default=256, metadata=BATCH)
     validation_examples: int = field(default=0, metadata=NATURAL)
     train_examples: int | None = field(default=None, metadata=COUNT)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from deq_keras import models
+from deq_keras.converters import locuslab
 from deq_keras.layers import SolveScope
 
 from ...errors import InputError, config_errors
@@ -86,6 +87,37 @@ class LanguageModelJob(Job):
                 arguments |= layers
         preprocessor = models.DEQTransformerCausalLMPreprocessor(tokenizer)
         return assemble(self.config, preprocessor, *classes, arguments)
+
+    def load_reference(self, state_dict):
+        model, size = self.config.model, self.text.tokenizer.vocabulary_size()
+        if model.explicit is not None or getattr(model, "transformer_xl", None):
+            raise InputError(
+                "Checkpoints of the authors' code are equilibria. Set model.explicit "
+                "and model.transformer_xl to null. Received: an explicit network."
+            )
+        causal_lm = self.convert(state_dict)
+        if causal_lm.backbone.vocabulary_size != size:
+            raise InputError(
+                f"The text of `data` must have {causal_lm.backbone.vocabulary_size} "
+                f"tokens, like the checkpoint. Received: {size} tokens."
+            )
+        return models.NextTokenLossModel(causal_lm, name="language_model")
+
+    def convert(self, state_dict):
+        """Returns the causal language model of a state dict of the authors' code."""
+        model = self.config.model
+        settings = {"cutoffs": model.cutoffs} if model.cutoffs else {}
+        return locuslab.load_deq_transformer(
+            state_dict,
+            solver=model.solver,
+            gradient=model.gradient,
+            regularizer=model.regularizer,
+            dtype=keras.DTypePolicy(self.config.precision),
+            pre_lnorm=model.normalize_first,
+            mem_len=model.memory_length,
+            local_size=model.local_size or 0,
+            **settings,
+        )
 
     def compile(self, model, optimizer):
         model.compile(optimizer, jit_compile=self.config.jit_compile)

@@ -11,7 +11,7 @@ from ...errors import InputError, config_errors
 from ...evaluation.readout import EncoderSolverHead, measure_at_budgets
 from ...files.atomic_file import replacing
 from ...runs.job import ImageJob
-from ..classification.mdeq import build_backbone, converter, normalization_of
+from ..classification.mdeq import build_backbone, convert, converter, normalization_of
 from .loss import HardPixelCrossEntropy, PixelCrossEntropy
 
 
@@ -28,6 +28,16 @@ class MDEQSegmentationJob(ImageJob):
     def build_model(self):
         build_loss(self.config, self.data)  # Raises early if the config is invalid.
         return build_segmenter(self.config, self.data)
+
+    def load_reference(self, state_dict):
+        preprocessor = models.MDEQImageSegmenterPreprocessor(converter(self.data))
+        return convert(
+            state_dict,
+            self.config.model,
+            len(self.data.classes),
+            preprocessor,
+            self.config.precision,
+        )
 
     def compile(self, model, optimizer):
         num_classes = len(self.data.classes)

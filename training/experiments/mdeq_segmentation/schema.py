@@ -43,6 +43,9 @@ class SegmentationDataConfig:
         crop_size: `[height, width]` of the crops for training. Null uses whole images.
         batch_size: Positive integer. Batch size of training. Epochs drop a smaller last
             batch.
+        steps_per_epoch: Positive integer or null. Batches per epoch, after which the
+            run is validated and saved. The next epoch continues the pass over the
+            images. Null uses all images.
         evaluation_batch_size: Positive integer. Batch size of evaluation.
         train_examples: Positive integer or null. Number of training images, the first
             ones. Null uses all, or 256 shapes.
@@ -59,6 +62,7 @@ class SegmentationDataConfig:
     image_size: list[int] | None = field(default=None, metadata=_SIZE)
     crop_size: list[int] | None = field(default=None, metadata=_SIZE)
     batch_size: int = field(default=8, metadata=BATCH)
+    steps_per_epoch: int | None = field(default=None, metadata=COUNT)
     evaluation_batch_size: int = field(default=8, metadata=BATCH)
     train_examples: int | None = field(default=None, metadata=COUNT)
     validation_examples: int | None = field(default=None, metadata=COUNT)

@@ -14,6 +14,7 @@ from training.data.images import (
     training_batches,
 )
 from training.data.images.transforms import resized_center_crop
+from training.data.pipeline import WHOLE, BatchShard
 from training.experiments.classification.schema import AugmentationConfig
 
 PLAIN = AugmentationConfig()
@@ -80,6 +81,27 @@ def test_resumed_epochs_equal_uninterrupted_ones(split, is_streamed):
     assert [part.shape for part in resumed] == [(4, 16, 16, 3)] * 2 + [(2, 16, 16, 3)]
     for expected, received in zip(whole[3:], resumed, strict=True):
         np.testing.assert_array_equal(received, expected)
+
+
+@pytest.mark.parametrize("num_steps", [2, 5])
+def test_short_and_long_epochs_see_the_same_batches(split, num_steps):
+    """Three batches a pass, also for a run that resumes in the middle of one."""
+    pixels = np.random.default_rng(0).integers(1, 256, (10, 16, 16, 3))
+    in_arrays = in_memory(pixels.astype("uint8"), np.arange(10, dtype="int32"))
+    crops = AugmentationConfig(crop_padding=2, horizontal_flip=True)
+    for images, augmentation in ((split, RANDOM), (in_arrays, crops)):
+        for shard in (WHOLE, BatchShard(1, 2)):
+            arguments = images, 4, augmentation, 7
+            options = {"drop_remainder": shard.count > 1, "shard": shard}
+            whole = list(training_batches(*arguments, range(8), **options))
+            for epochs in (range(1), range(1, 3)):
+                short = training_batches(
+                    *arguments, epochs, **options, num_steps=num_steps
+                )
+                steps = slice(epochs.start * num_steps, epochs.stop * num_steps)
+                for pair in zip(short, whole[steps], strict=True):
+                    for one, other in zip(*pair, strict=True):
+                        np.testing.assert_array_equal(one, other)
 
 
 def test_augmentations_differ(write_records, tmp_path):

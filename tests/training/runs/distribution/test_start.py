@@ -62,6 +62,7 @@ def test_cpu_cannot_be_divided_after_the_start():
         ({"data.evaluation_batch_size": 3}, "`data.evaluation_batch_size`.*size=3"),
         ({"data.batch_size": 74}, "at most the number of training examples.*=74"),
         ({"jit_compile": True}, "`jit_compile` must be false"),
+        ({"optimizer.accumulation_steps": 2}, "`optimizer.accumulation_steps`.*s=2"),
     ],
 )
 def test_job_that_replicas_cannot_train(small, change, words):

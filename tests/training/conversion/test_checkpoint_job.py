@@ -1,0 +1,190 @@
+"""`evaluate --checkpoint`: a checkpoint on the data of a config."""
+
+import numpy as np
+import pytest
+import yaml
+
+import deq_keras
+from deq_keras.converters import locuslab
+from tests.golden import arrays
+from tests.training.data.images.test_files import write_classes
+from tests.training.experiments.small_texts import SMALL
+from training.cli import main
+
+
+def _stored(file, prefix, path):
+    state_dict = {
+        name.removeprefix(prefix): array
+        for name, array in arrays.load(file).items()
+        if name.startswith(prefix)
+    }
+    np.savez(path, **state_dict)
+    return state_dict
+
+
+@pytest.fixture
+def language(tmp_path):
+    """The path of a checkpoint, its state dict, the path of a config and the words."""
+    state_dict = _stored("language_model", "a4_pre0_wn1/param/", tmp_path / "deq.npz")
+    words = [f"w{i}" for i in range(199)]  # And the end of a line: 200 tokens.
+    folder = tmp_path / "text"
+    folder.mkdir()
+    tested = np.random.RandomState(0).choice(words, 63)
+    (folder / "train.txt").write_text(" ".join(words) + "\n")
+    for name in ("validation.txt", "test.txt"):
+        (folder / name).write_text(" ".join(tested) + "\n")
+    mapping = {
+        **SMALL,
+        "data": {
+            **SMALL["data"],
+            "source": "directory",
+            "path": str(folder),
+            "tokens": "word",
+            "batch_size": 2,
+            "evaluation_batch_size": 1,
+            "evaluation_length": 21,
+        },
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(mapping))
+    ids = [1 + words.index(word) for word in tested]
+    return tmp_path / "deq.npz", state_dict, tmp_path / "config.yaml", [*ids, 0]
+
+
+def _evaluated(capsys, checkpoint, config, *settings, budgets=("30",)):
+    """Returns the rows of the table, by the first words of their heading."""
+    arguments = ["evaluate", "--checkpoint", str(checkpoint), "--config", str(config)]
+    arguments += [part for setting in settings for part in ("--set", setting)]
+    before = set(checkpoint.parent.rglob("*"))
+    assert main([*arguments, "--budgets", *budgets]) == 0
+    assert set(checkpoint.parent.rglob("*")) == before
+    score, first, residual, second = capsys.readouterr().out.splitlines()
+    assert residual.startswith("residual")
+    assert first.split()[0] == second.split()[0]
+    return score, first.split()[1:], second.split()[1:]
+
+
+EXACT = "model.solver={class_name: anderson, max_iter: 60, tol: 1e-5}"
+
+
+def test_language_model_has_the_loss_of_its_checkpoint(language, capsys):
+    checkpoint, state_dict, config, ids = language
+    settings = [EXACT, "model.memory_length=0", "data.evaluation_length=63"]
+    score, (loss,), (residual,) = _evaluated(
+        capsys, checkpoint, config, *settings, budgets=["60"]
+    )
+    assert score.split()[:2] == ["loss", "[nats"]
+    solver = deq_keras.solvers.Anderson(max_iter=60, tol=1e-5)
+    model = locuslab.load_deq_transformer(state_dict, solver=solver)
+    scores = np.asarray(model(np.array([ids[:-1]])))[0]
+    expected = -np.mean(scores[np.arange(63), ids[1:]])
+    np.testing.assert_allclose(float(loss), expected, atol=2e-3)
+    assert float(residual) < 1e-4
+
+
+def test_memory_and_tolerance_are_the_configs(language, capsys):
+    """The memory changes the loss, and the tolerance the residual."""
+    checkpoint, _, config, _ = language
+    rows = {
+        length: _evaluated(
+            capsys, checkpoint, config, EXACT, f"model.memory_length={length}"
+        )[1]
+        for length in (0, 63)
+    }
+    assert rows[0] != rows[63]
+    loose = "model.solver.tol=0.1"
+    _, _, (residual,) = _evaluated(capsys, checkpoint, config, loose)
+    _, _, (exact,) = _evaluated(capsys, checkpoint, config, EXACT)
+    assert 1e-3 < float(residual) < 0.1 and float(exact) < 1e-3
+
+
+@pytest.mark.slow
+def test_trellisnet_is_measured(tmp_path, language, capsys):
+    *_, config, _ = language
+    _stored("trellis", "k3_d2_mos/param/", tmp_path / "trellis.npz")
+    mapping = yaml.safe_load(config.read_text())
+    mapping |= {
+        "experiment": "trellisnet",
+        "model": {"hidden_dim": 6, "intermediate_dim": 22, "dilation_rate": 2},
+    }
+    words = [f"w{i}" for i in range(12)]
+    for name in ("train.txt", "validation.txt", "test.txt"):
+        (tmp_path / "text" / name).write_text(" ".join(3 * words) + "\n")
+    config.write_text(yaml.safe_dump(mapping))
+    for length in (0, 1):
+        setting = f"model.memory_length={length}"
+        _, (loss,), _ = _evaluated(capsys, tmp_path / "trellis.npz", config, setting)
+        assert 1 < float(loss) < 6
+
+
+@pytest.mark.slow
+def test_mdeq_is_measured(tmp_path, capsys):
+    _stored("mdeq", "param/", tmp_path / "mdeq.npz")
+    folder = tmp_path / "images"
+    write_classes(folder, 2, [f"c{i}" for i in range(10)])
+    mapping = {
+        "experiment": "classification",
+        "data": {"name": "folder", "directory": str(folder), "image_size": 32},
+        "model": {
+            "name": "mdeq",
+            "filters": [8],
+            "groups": 4,
+            "num_downsamplings": 1,
+        },
+        "phases": [{"epochs": 1}],
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(mapping))
+    arguments = capsys, tmp_path / "mdeq.npz", tmp_path / "config.yaml"
+    score, values, residuals = _evaluated(*arguments, budgets=["1", "12"])
+    assert "accuracy" in score and len(values) == 2
+    assert float(residuals[1]) < float(residuals[0])
+
+
+def test_keras_file_of_a_run_has_the_table_of_the_run(finished_run, capsys):
+    run = finished_run.path
+    path, config = run / "tied" / "model.keras", run / "config.yaml"
+    variant = ["--variant", "tied"]
+    arguments = ["evaluate", "--checkpoint", str(path), "--config", str(config)]
+    assert main([*arguments, *variant]) == 0
+    scores = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert main(["report", str(run)]) == 0
+    reported = [line.split() for line in capsys.readouterr().out.splitlines()]
+    rows = [row for row in reported if row and row[0] == "tied"][1:3]
+    assert [row for row in scores if row[0] == "tied"] == rows
+    assert main([*arguments, *variant, "--set", "model.stem.filters=8"]) == 2
+    assert "must have the weights of the config's model" in capsys.readouterr().err
+    assert main([*arguments, "--set", "model.stem.filters=8"]) == 2
+    assert "one --variant" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Received: neither"),
+        (["--checkpoint", "x.npz"], "needs --config"),
+        (["run", "--checkpoint", "x.npz", "--config", "x.yaml"], "work_dir=run"),
+        (["run", "--config", "digits/main"], "--config and --set need --checkpoint"),
+        (["run", "--set", "seed=1"], "--config and --set need --checkpoint"),
+        (["--checkpoint=x.npz", "--config=digits/main", "--format=svg"], "format=svg"),
+        (["--checkpoint=x.npz", "--config=cifar10/tiny"], "x.npz"),
+    ],
+)
+def test_bad_arguments_raise(arguments, words, capsys):
+    assert main(["evaluate", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_checkpoint_of_another_vocabulary_raises(language, capsys):
+    checkpoint, state_dict, config, _ = language
+    (config.parent / "text" / "train.txt").write_text("<unk> w1 w2\n")
+    arguments = ["evaluate", "--checkpoint", str(checkpoint), "--config", str(config)]
+    assert main(arguments) == 2
+    assert "must have 200 tokens" in capsys.readouterr().err
+    assert main([*arguments, "--set", "model.cutoffs=[3]"]) == 2
+    assert "cutoffs" in capsys.readouterr().err
+
+
+def test_experiment_without_checkpoints_raises(language, capsys):
+    checkpoint, *_ = language
+    arguments = ["--checkpoint", str(checkpoint), "--config", "digits/main"]
+    assert main(["evaluate", *arguments, "--variant", "plain/seed_0"]) == 2
+    assert "reads no checkpoints" in capsys.readouterr().err

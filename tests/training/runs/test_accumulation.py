@@ -1,0 +1,132 @@
+"""Gradients of several batches that are accumulated for one update."""
+
+import keras
+import numpy as np
+import pytest
+
+import deq_keras
+from tests.training.runs.small_runs import (
+    INPUTS,
+    Killed,
+    RegressionJob,
+    assert_same_checkpoints,
+    assert_same_histories,
+)
+from training.config import reading as configs
+from training.config.fields import OptimizerConfig
+from training.errors import InputError
+from training.runs.job import Job
+from training.runs.optimizers import build_optimizer
+from training.runs.train import train
+
+
+class AccumulatingJob(RegressionJob):
+    """A regression of four steps an epoch, with the optimizer of the config."""
+
+    build = Job.build
+
+    def build_model(self):
+        return RegressionJob.build(self)[0]
+
+
+def _fitted(name, accumulation_steps, batch_size, inputs, layers, clip_norm):
+    """Returns the weights after four batches of 8 examples, and the logs."""
+    keras.utils.set_random_seed(0)
+    cell = deq_keras.layers.DenseCell(4)
+    layer = deq_keras.layers.DEQ(
+        cell,
+        solver=deq_keras.solvers.FixedPointIteration(max_iter=6, tol=None),
+        gradient="unrolled",
+        name="deq",
+    )
+    model = keras.Sequential([*layers(), layer, keras.layers.Dense(1)])
+    config = OptimizerConfig(
+        name,
+        learning_rate=0.01,
+        schedule="constant",
+        weight_decay=0.01,
+        clip_norm=clip_norm,
+        accumulation_steps=accumulation_steps,
+    )
+    optimizer = build_optimizer(config, 1, 4 * accumulation_steps, "float32")
+    model.compile(optimizer, "mse")
+    logs = model.fit(
+        inputs, INPUTS[:, :1], batch_size=batch_size, epochs=2, shuffle=False, verbose=0
+    ).history
+    return model.get_weights(), logs
+
+
+@pytest.mark.parametrize(
+    "name, is_embedded", [("sgd", False), ("adam", False), ("radam", True)]
+)
+def test_two_half_batches_are_one_batch(name, is_embedded):
+    def layers():
+        if not is_embedded:
+            return [keras.Input((3,))]
+        # Its gradients are `IndexedSlices`.
+        return [keras.Input(()), keras.layers.Embedding(5, 3)]
+
+    inputs = np.arange(16) % 5 if is_embedded else INPUTS
+    # Keras' norm of `IndexedSlices` counts the rows of a repeated index apart.
+    clip_norm = None if is_embedded else 0.5
+    whole, expected = _fitted(name, 1, 8, inputs, layers, clip_norm)
+    halves, logs = _fitted(name, 2, 4, inputs, layers, clip_norm)
+    for one, other in zip(halves, whole, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert logs.keys() == expected.keys() and "deq_residual" in logs
+    for metric in ("loss", "deq_residual", "deq_evaluations"):
+        np.testing.assert_allclose(logs[metric], expected[metric], rtol=1e-3)
+
+
+def _run(small, folder, changes, deaths=()):
+    folder.mkdir()
+    small = {**small, "optimizer": {"learning_rate": 0.05, **changes}}
+    phases = [
+        {"epochs": 1},
+        {
+            "epochs": 2,
+            "regularizer": "jacobian",
+            "regularizer_ramp": {"factor": [0.0, 1.0]},
+        },
+    ]
+    for dies_in in (*deaths, None):
+        job = AccumulatingJob.of(small, phases, dies_in)
+        try:
+            return train(job, folder)
+        except Killed:
+            pass
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"schedule": "inverse_square_root", "warmup_epochs": 0.5}]
+)
+def test_resumed_run_keeps_the_accumulated_gradients(small, tmp_path, changes):
+    """Three steps an update, four an epoch: epochs end within an update."""
+    changes = {"accumulation_steps": 3, **changes}
+    _, history = _run(small, tmp_path / "whole", changes)
+    _, resumed = _run(small, tmp_path / "parts", changes, deaths=(1, 2))
+    assert_same_checkpoints(tmp_path / "parts", tmp_path / "whole")
+    assert_same_histories(resumed, history)
+    loaded = keras.saving.load_model(tmp_path / "whole" / "model.keras")
+    assert int(loaded.optimizer.iterations) == 12 // 3
+    # The factor of the last steps: the ramp began in step 4 and has 8.
+    assert history[-1]["deq_penalty_factor"] == (9 - 4) / 8
+
+
+def test_rates_count_training_steps(small, tmp_path):
+    optimizer = {
+        "schedule": "inverse_square_root",
+        "warmup_epochs": 0.5,
+        "accumulation_steps": 2,
+    }
+    _run(small, tmp_path / "run", optimizer)
+    loaded = keras.saving.load_model(tmp_path / "run" / "model.keras")
+    rate = float(loaded.optimizer.learning_rate)
+    np.testing.assert_allclose(rate, 0.05 * np.sqrt(2 / 10), rtol=1e-6)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5])
+def test_invalid_steps_raise(small, value):
+    small["optimizer"]["accumulation_steps"] = value
+    with pytest.raises(InputError, match="optimizer.accumulation_steps"):
+        configs.resolve(small)

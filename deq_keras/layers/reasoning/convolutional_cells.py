@@ -231,7 +231,7 @@ class AutomatonCell(ConvolutionalCell):
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        inputs, state, injection: See `RecallCell`.
+        state, injection: See `RecallCell`.
 
     Output shape:
         `(batch, *positions, filters)`, with values in [-1, 1].

@@ -279,7 +279,7 @@ class MixerCell(TokenCell):
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        inputs, state, injection: See `AttentionCell`. The positions must be static.
+        state, injection: See `AttentionCell`. The positions must be static.
 
     Raises:
         ValueError: If an argument is out of range, the last axis of the inputs is not

@@ -99,7 +99,9 @@ def test_losses_and_statistics_equal_those_of_one_device(results):
     assert set(single) == set(mirrored)
     assert {"deq_penalty", "val_deq_residual"} <= set(single)
     for name, values in single.items():
-        np.testing.assert_allclose(mirrored[name], values, 1e-5, 1e-5, err_msg=name)
+        # The estimated error of a gradient is a difference of almost equal numbers.
+        limit = 1e-4 if name.endswith("gradient_error") else 1e-5
+        np.testing.assert_allclose(mirrored[name], values, limit, limit, err_msg=name)
 
 
 def test_each_replica_runs_the_loop_that_its_samples_need(results):

@@ -88,9 +88,11 @@ class StateStructure:
     def to_matrix(self, state: Nest) -> tf.Tensor:
         """Returns `state` as a `(batch, features)` matrix of `self.dtype`."""
         columns = []
-        for leaf, shape in zip(tree.flatten(state), self._column_shapes, strict=True):
+        for own, leaf, shape in zip(
+            self.leaves, tree.flatten(state), self._column_shapes, strict=True
+        ):
             column = tf.cast(leaf, self.dtype)
-            if column.shape.rank != 2:
+            if not _is_known_matrix(column, own):
                 column = tf.reshape(column, shape)  # (B, D_i)
             columns.append(column)
         matrix = columns[0] if len(columns) == 1 else tf.concat(columns, axis=1)
@@ -102,7 +104,7 @@ class StateStructure:
         for column, leaf, shape in zip(
             self._columns(matrix), self.leaves, self._shapes, strict=True
         ):
-            if leaf.shape.rank != 2:
+            if not _is_known_matrix(column, leaf):
                 column = tf.reshape(column, shape)  # (B, ...)
             leaves.append(_with_shape(tf.cast(column, leaf.dtype), leaf.shape))
         return tree.pack_sequence_as(self.template, leaves)
@@ -284,6 +286,16 @@ def interpolate(state: Nest, target: Nest, fraction: float) -> Nest:
 def row_norms(matrix: tf.Tensor) -> tf.Tensor:
     """Returns the norm of every row of a matrix, `(batch,)`."""
     return tf.sqrt(tf.squeeze(squared_norm(matrix), 1))
+
+
+def _is_known_matrix(tensor: tf.Tensor, like: tf.Tensor) -> bool:
+    """Returns whether a tensor is a matrix with the static shape of another.
+
+    With an unknown number of rows, only a reshape at run time finds out whether a
+    function returned one row for all samples, which would be broadcast.
+    """
+    is_known = like.shape.rank == 2 and like.shape.is_fully_defined()
+    return is_known and tensor.shape.as_list() == like.shape.as_list()
 
 
 def _with_shape(tensor: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:

@@ -112,3 +112,20 @@ def test_an_equilibrium_at_zero_is_reached():
         solution = solver.solve(lambda z: 0.5 * z, request)
         assert solution.status[0] == solvers.CONVERGED
         assert 40 < solution.num_evaluations[0] < 60
+
+
+@pytest.mark.parametrize(
+    "solver", [solvers.FixedPointIteration(5), solvers.Anderson(5)]
+)
+def test_one_row_for_an_unknown_number_of_samples_raises(solver):
+    """The row would be broadcast to all samples."""
+
+    def mean(state):
+        return 0.5 * tf.reduce_mean(state, axis=0, keepdims=True)
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 3))])
+    def solve(state):
+        return solver.solve(mean, solvers.SolveRequest(state)).value
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        solve(tf.ones((4, 3)))

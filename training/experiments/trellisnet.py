@@ -21,7 +21,7 @@ _TAPS = {"minimum": 2, "maximum": 64}
 _VOCABULARY = {"minimum": 1, "maximum": 10_000_000}
 _WEIGHT = {"minimum": 0.0, "maximum": 1000.0}
 
-# Config keys that only the equilibrium uses, and those of the task.
+# Config keys that only the equilibrium uses, and keys of the task.
 _OF_EQUILIBRIUM = (*STRATEGIES, "dilation_rate", "cell_shift")
 _OF_TASK = ("tie_weights", "num_experts", "expert_dropout", "auxiliary_weight")
 

@@ -333,7 +333,7 @@ class ImageJob(Job):
             self.config.data.batch_size,
             self.distribution.drops_remainder,
         )
-        # Without a full batch, replicas have no step.
+        # A step of replicas needs a full batch.
         return num_steps and (self.config.data.steps_per_epoch or num_steps)
 
     @property

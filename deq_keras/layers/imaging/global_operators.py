@@ -225,7 +225,7 @@ def _weighted_sums(tensor: Any, indices: np.ndarray, weights: np.ndarray) -> Any
 class MatrixOperator(LinearOperator):
     """Multiplies the pixels of an image, as one vector, by a matrix.
 
-    Use it for small images and for operators that have no structure. The config
+    Use it for small images and unstructured operators. The config
     contains the matrix.
 
     Args:

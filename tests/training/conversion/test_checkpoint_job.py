@@ -26,7 +26,7 @@ def _stored(file, prefix, path):
 def language(tmp_path):
     """The path of a checkpoint, its state dict, the path of a config and the words."""
     state_dict = _stored("language_model", "a4_pre0_wn1/param/", tmp_path / "deq.npz")
-    words = [f"w{i}" for i in range(199)]  # And the end of a line: 200 tokens.
+    words = [f"w{i}" for i in range(199)]  # With the end of a line, 200 tokens.
     folder = tmp_path / "text"
     folder.mkdir()
     tested = np.random.RandomState(0).choice(words, 63)

@@ -297,7 +297,7 @@ def test_other_error_is_not_converted(folder, capsys):
 
 @pytest.mark.slow
 def test_first_damaged_record_is_named(folder, write_records, encoded_image):
-    """The order is that of the files, not of the shuffled stream."""
+    """The files determine the order, not the shuffled stream."""
     good, bad = (encoded_image(20, 20, 0), 3), (encoded_image(20, 20, 0), 10)
     path = folder / "imagenette-train-00001.tfrecord.gz"
     write_records(path, [good, good, bad, bad])

@@ -99,11 +99,11 @@ def _language_model(kind, depth, training):
         return models.DEQTransformerCausalLM(backbone)
     backbone = models.ExplicitTransformerBackbone(
         vocabulary_size,
-        depth,
-        weight_tied=kind == TIED,
         hidden_dim=units,
         num_heads=4,
         intermediate_dim=inner,
+        num_layers=depth,
+        weight_tied=kind == TIED,
     )
     return models.ExplicitTransformerCausalLM(backbone)
 

@@ -275,9 +275,7 @@ def test_seeds_without_the_target_count_as_longest():
     assert found["median_seconds"] == time_to_accuracy.NOT_REACHED
 
 
-@pytest.mark.parametrize(
-    "name", ["digits", pytest.param("characters", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["digits", "characters"])
 def test_networks_of_a_contest_have_as_many_parameters(name):
     contest = time_to_accuracy.CONTESTS[name]
     training, _ = contest.load()

@@ -9,13 +9,16 @@ from deq_keras.layers.equilibrium import lipschitz
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
 from deq_keras.layers.normalization import LayerNormalization, WeightNormalizedDense
 
+# Cells with at most as many units train W itself.
+_UNSCALED_UNITS = 128
+
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class DenseCell(EquilibriumCell):
     """Cell of one dense layer: the smallest useful equilibrium model.
 
     ```
-    f(z, x) = norm(activation(z W + x U + b))
+    f(z, x) = norm(activation(z W + x U + b)), W = min(1, 128 / units) V
     ```
 
     Inputs of rank 3 or more have one vector per position, as in `keras.layers.Dense`:
@@ -23,7 +26,9 @@ class DenseCell(EquilibriumCell):
 
     `x U + b` is computed once per solve. The initial W is uniform on `(-1, 1) /
     sqrt(units)` and has a spectral radius of about 0.58. With a non-expansive
-    activation, the iteration converges at initialization.
+    activation, the iteration converges at initialization. V is the trained variable:
+    an update of Adam changes all entries by about the learning rate, so that its
+    spectral norm grows with the width, and would expand the map of a wide cell.
 
     Args:
         units: Positive integer. Size of the state.
@@ -57,7 +62,8 @@ class DenseCell(EquilibriumCell):
     (4, 32)
 
     Reference:
-        [Bai, Kolter and Koltun, 2019](https://arxiv.org/abs/1909.01377).
+        [Bai, Kolter and Koltun, 2019](https://arxiv.org/abs/1909.01377);
+        [Yang et al., 2022](https://arxiv.org/abs/2203.03466) for the scale of W.
     """
 
     def __init__(
@@ -83,14 +89,18 @@ class DenseCell(EquilibriumCell):
         self.kernel_initializer = keras.initializers.get(
             kernel_initializer or _uniform_by_fan_in(self.seed)
         )
+        self._scale = min(1.0, _UNSCALED_UNITS / self.units)
         self._create_layers()
 
     def _create_layers(self):
+        initializer = self.kernel_initializer
+        if self._scale < 1.0:
+            initializer = self._initial_kernel
         cls = WeightNormalizedDense if self.weight_normalization else keras.layers.Dense
         self.recurrent = cls(
             self.units,
             use_bias=False,
-            kernel_initializer=self.kernel_initializer,
+            kernel_initializer=initializer,
             name="recurrent",
             dtype=self.dtype_policy,
         )
@@ -105,6 +115,10 @@ class DenseCell(EquilibriumCell):
         self.norm = None
         if self.layer_normalization:
             self.norm = LayerNormalization(name="norm", dtype=self.dtype_policy)
+
+    def _initial_kernel(self, shape, dtype=None):
+        """Returns the initial V, so that `kernel_initializer` draws W."""
+        return self.kernel_initializer(shape, dtype) / self._scale
 
     def build(self, input_shape):
         if len(input_shape) < 2 or input_shape[-1] is None:
@@ -147,6 +161,8 @@ class DenseCell(EquilibriumCell):
             recurrent = self.recurrent(state, kernel=injection["kernel"])
         else:
             recurrent = self.recurrent(state)
+        if self._scale < 1.0:
+            recurrent = recurrent * self._scale
         outputs = self.activation(recurrent + injection["inputs"])
         return outputs if self.norm is None else self.norm(outputs)
 
@@ -158,9 +174,10 @@ class DenseCell(EquilibriumCell):
         """
         if self.norm is not None:
             return None
-        return lipschitz.of_dense(
+        constant = lipschitz.of_dense(
             self.recurrent, self.activation, kernel=injection.get("kernel")
         )
+        return None if constant is None else self._scale * constant
 
     def get_config(self):
         return {**super().get_config(), **arguments_of(self, DenseCell)}

@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -38,10 +39,39 @@ def test_formula(weight_normalization, layer_normalization):
     np.testing.assert_array_equal(cell.initial_state(injection), np.zeros((3, 6)))
 
 
+@pytest.mark.parametrize("weight_normalization", [True, False])
+def test_initializer_draws_the_kernel_of_a_wide_cell(weight_normalization):
+    cell = DenseCell(200, "linear", weight_normalization, kernel_initializer="identity")
+    injection = cell.inject(np.zeros((3, 2), "float32"))
+    state = normal((3, 200)).astype("float32")
+    np.testing.assert_allclose(cell(state, injection), state, rtol=1e-6)
+    if not weight_normalization:
+        norm = cell.lipschitz_constant(injection)
+        np.testing.assert_allclose(norm, 1.0, rtol=1e-2)
+
+
+@pytest.mark.parametrize("weight_normalization", [True, False])
+def test_an_update_of_a_wide_cell_does_not_expand_it(weight_normalization):
+    cell = DenseCell(1024, weight_normalization=weight_normalization, seed=1)
+    inputs = normal((16, 2)).astype("float32") + 1.0
+    optimizer = keras.optimizers.Adam(1e-3)
+    state = tf.ones((16, 1024)) / 32.0  # of norm 1
+    for _ in range(2):
+        with tf.GradientTape() as tape:
+            outputs = cell(state, cell.inject(inputs))
+            loss = tf.reduce_sum(outputs)
+        weights = cell.recurrent.trainable_variables
+        optimizer.apply(tape.gradient(loss, weights), weights)
+    injection = cell.inject(inputs)
+    before, after = (cell(one, injection) for one in (state, 2 * state))
+    # Without the scale, the two updates would add up to 2e-3 * 1024 to the norm of W.
+    assert tf.reduce_max(tf.norm(after - before, axis=1)) < 1.0
+
+
 def test_initial_spectral_radius():
-    cell = DenseCell(200, seed=1)
-    cell.build((None, 3))
-    kernel = cell.recurrent.kernel.numpy()
+    cell = DenseCell(200, "linear", seed=1)
+    injection = cell.inject(np.zeros((1, 3), "float32"))
+    kernel = cell(np.eye(200, dtype="float32"), injection).numpy()
     assert np.abs(kernel).max() <= 1 / np.sqrt(200)
     radius = np.abs(np.linalg.eigvals(kernel)).max()
     np.testing.assert_allclose(radius, 1 / np.sqrt(3), rtol=0.15)

@@ -207,11 +207,19 @@ class GradientError(WatchedMean):
         forward, adjoint = (
             float(metric.result()) for metric in (self.forward, self.adjoint)
         )
+        # The mean is at most the sum of both parts, so one is above half of it.
+        remedies = []
+        if forward > self.threshold / 2:
+            remedies.append(
+                "give `solver` a larger `max_iter` or a smaller `tol`, or use an "
+                "Anderson or Broyden solver"
+            )
+        if adjoint > self.threshold / 2:
+            remedies.append("use ImplicitGradient(GMRES(max_iter=...)) with more steps")
         return (
             f"Implicit gradients were taken with an estimated error of {mean:.0%} "
             f"({self.name}): {forward:.0%} from forward solves and {adjoint:.0%} from "
-            "adjoint solves that stopped early, however small their residuals are. "
-            "Give `solver` or ImplicitGradient(solver=...) a larger `max_iter` or a "
-            "smaller `tol`, use an Anderson or Broyden solver, or train with "
-            "gradient='truncated' or regularizer='contraction'."
+            "adjoint solves that stopped early, however small their residuals are. To "
+            f"reduce it, {', and '.join(remedies)}. If that does not help, "
+            "f hardly contracts: use regularizer='contraction' or gradient='neumann'."
         )

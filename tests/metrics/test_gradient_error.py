@@ -45,6 +45,7 @@ def test_slow_solves_warn_once(adjoint, error, epochs):
     solver = solvers.FixedPointIteration(50, 1e-3)
     (message,), logs = _warnings(solver, gradient, epochs)
     assert f"{error}%" in message and "61% from forward" in message
+    assert "`max_iter`" in message and ("GMRES" in message) == (adjoint is None)
     np.testing.assert_allclose(logs["deq_gradient_error"], error / 100, atol=6e-3)
     # The residuals show nothing.
     assert max(logs["deq_residual"] + logs["deq_adjoint_residual"]) < 0.02

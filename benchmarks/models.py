@@ -205,7 +205,7 @@ def build(family, **arguments):
         )
     if family == "explicit":
         # Images are enlarged four times: the first block sees 32 x 32 positions.
-        network = ExplicitNetworkConfig(arguments["network"], upsampling=4)
+        network = ExplicitNetworkConfig(network=arguments["network"], upsampling=4)
         images = np.zeros((1, SIDE, SIDE, 3), "uint8")
         split = in_memory(images, np.zeros(1, "int32"))
         data = ImageData(split, split, split, 10, (120.0,) * 3, (60.0,) * 3)

@@ -110,7 +110,7 @@ def _language_model(kind, depth, training):
 
 def _load_digits():
     """Returns the digits, as the `defaults` experiment splits them."""
-    return _DIGITS.draw(DataConfig("digits_positions"), 0)
+    return _DIGITS.draw(DataConfig(task="digits_positions"), 0)
 
 
 @functools.cache

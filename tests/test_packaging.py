@@ -83,7 +83,7 @@ def test_import_needs_no_optional_package():
     assert process.returncode == 0, process.stderr
 
 
-@pytest.mark.parametrize("module", ["yaml", "filelock"])
+@pytest.mark.parametrize("module", ["yaml", "filelock", "pydantic"])
 def test_missing_extra_is_named(module):
     source = "from training.cli import main; sys.exit(main(['train', 'digits/main']))"
     process = _python(_without(module) + source)

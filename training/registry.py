@@ -61,7 +61,7 @@ class Experiment(NamedTuple):
     """An experiment, which trains models in phases and compares them.
 
     Attributes:
-        schema: Dataclass of the configs, a `VariantsConfig`.
+        schema: Class of the configs, a `VariantsConfig`.
         job: The `Job` class of a variant, or a string `module:class` in the folder of
             the experiment, which is imported when a variant runs.
         score: `Score` of the tables.

@@ -84,9 +84,11 @@ def test_components_are_classes_of_the_user(folder, plugged):
     [
         ("imports", ["my_prats"], "`imports`: my_prats"),
         ("model.solver", "me>Palin", "`model.solver`: .*solver='me>Palin'"),
+        ("model.solver", "a>b>c", "`model.solver`: .*solver='a>b>c'"),
+        ("model.solver", "Plain", "`model.solver`: .*solver='Plain'"),
         ("model.cell.class_name", "me>Plain", "`model.cell` must be .*me>Plain"),
     ],
-    ids=["module", "class", "cell"],
+    ids=["module", "class", "package", "no package", "cell"],
 )
 def test_missing_class_is_named(path, value, words, folder, plugged):
     config = configs.resolve(plugged, [(path, value)])
@@ -94,12 +96,6 @@ def test_missing_class_is_named(path, value, words, folder, plugged):
     with pytest.raises(InputError, match=words):
         variants.run(variants.make_jobs(directory), directory)
     assert not directory.path.exists()
-
-
-@pytest.mark.parametrize("name", ["me>", ">Plain", "me> Plain", "a>b>c", "Plain"])
-def test_bad_registered_name_raises(name, plugged):
-    with pytest.raises(InputError, match="package>Class"):
-        configs.resolve(plugged, [("model.solver", name)])
 
 
 @pytest.mark.slow

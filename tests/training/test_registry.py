@@ -1,6 +1,5 @@
 """Experiments are found by the names of their modules."""
 
-import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 from training import registry
 from training.config import reading as configs
+from training.config.fields import VariantsConfig
 from training.data.images import digits
 from training.runs import variants
 from training.runs.job import Job
@@ -17,7 +17,7 @@ from training.runs.work_directory import WorkDirectory
 
 @pytest.mark.parametrize("name", registry.names())
 def test_declared_classes_exist(name):
-    assert dataclasses.is_dataclass(registry.find(name).schema)
+    assert issubclass(registry.find(name).schema, VariantsConfig)
     assert issubclass(registry.implementation(name), Job)
 
 

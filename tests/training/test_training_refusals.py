@@ -84,7 +84,6 @@ CONFIGS = [
     (resolve, {"published": [1]}, "`published`"),
     (resolve, {"published": {"loss": {"modle": 1}}}, "`published.loss`"),
     (resolve, {"published": {"loss": {"model": True}}}, "`published.loss.model`"),
-    (resolve_model, {"solver": "andersen"}, "`model.solver`"),
     (resolve_model, {"solver": ["anderson"]}, "`model.solver`"),
     (resolve_model, {"solver": {"max_iter": 3}}, "`model.solver`"),
     (resolve_model, {"solver": None}, "`model.solver`"),
@@ -98,7 +97,6 @@ CONFIGS = [
         {"cell": {"class_name": "residual_block_cell", "filters": 1e12}},
         "`model.cell.filters`",
     ),
-    (resolve_model, {"cell": "residual_cell"}, "`model.cell`"),
     (resolve_model, {"stem": {"filters": 10**12}}, "`model.stem.filters`"),
     (
         resolve_model,
@@ -110,6 +108,7 @@ CONFIGS = [
     (override, {"path": "seed.a.b", "value": 1}, "`seed`"),
     (override, {"path": "model..solver", "value": "x"}, "a.b=value"),
     (override, {"path": "data.directory", "value": "x" * 9000}, "data.directory"),
+    (resolve_segmentation, {"data": {"image_size": [64]}}, "`data.image_size`"),
     (resolve_segmentation, {"data": {"train_examples": 10**6}}, "`data`"),
     (resolve_segmentation, {"model": {"filters": [8] * 20}}, "`model.filters`"),
     (
@@ -133,7 +132,6 @@ IMAGES = [
     (load_images, {"name": "tfds"}, "`data.dataset`"),
     (load_images, {"name": "folder", "dataset": "beans"}, "`data."),
     (load_shapes, {"directory": "/data"}, "`data.directory`"),
-    (load_shapes, {"image_size": [64]}, "`data.image_size`"),
     (load_shapes, {"batch_size": 300}, "`data.batch_size`"),
     (load_shapes, {"validation_examples": 65}, "`data.validation_examples`"),
 ]
@@ -244,8 +242,7 @@ HINTS = [
     ({"data": {"name": "cifar"}}, "`cifar10`"),
     ({"variants": {"a": {"model.solvr": "x"}}}, "`model.solver`"),
     ({"published": {"loss": {"modle": 1}}}, "`model`"),
-    ({"model": {**SMALL["model"], "solver": "andersen"}}, "`anderson`"),
-    ({"model": {**SMALL["model"], "regularizer": "jacobain"}}, "`jacobian`"),
+    ({"model": {**SMALL["model"], "name": "mdqe"}}, "`mdeq`"),
 ]
 
 

@@ -9,7 +9,6 @@ import shlex
 import sys
 from pathlib import Path
 
-from ..config.bounds import SEED
 from ..config.errors import closest
 from ..errors import InputError, LostWorker, describe
 from . import notices
@@ -19,6 +18,7 @@ from .reproduce_command import EXPERIMENTS
 
 FORMATS = ("saved_model", "litert", "onnx", "preset")
 FIGURES = ("png", "svg", "pdf")
+SEEDS = (0, 2**31 - 1)
 
 
 def main(argv=None):
@@ -317,7 +317,7 @@ def _add_generate(commands):
     )
     parser.add_argument(
         "--seed",
-        type=_integer(**SEED),
+        type=_integer(*SEEDS),
         default=0,
         help="of the draws; the same seed repeats the text (default: 0)",
     )
@@ -341,7 +341,7 @@ def _add_demo(commands):
     )
     parser.add_argument(
         "--seed",
-        type=_integer(**SEED),
+        type=_integer(*SEEDS),
         help="of the maze, the Sudoku or the text (default: 0)",
     )
     parser.add_argument(

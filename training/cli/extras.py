@@ -9,6 +9,7 @@ EXTRA = {
     "filelock": "filelock",
     "importlib_resources": "importlib_resources",
     "matplotlib": "matplotlib",
+    "pydantic": "pydantic",
     "tensorboard": "tensorboard",
     "tensorflow_datasets": "tensorflow-datasets",
     "yaml": "pyyaml",

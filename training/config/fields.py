@@ -1,23 +1,35 @@
 """Config fields that several experiments share, with all defaults."""
 
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..errors import InputError
-from .bounds import BATCH, BUDGET, COUNT, DEVICES, EPOCHS, NAME, SEED, SHARE, WAIT
-from .component_fields import components
+from . import keys
+from .model import Config
 
-INHERIT = "inherit"
-
-# A mapping of names to dicts of dotted paths and values.
-_CHANGES = {"non_empty": True, "max_items": 100, **NAME}
-
-# Schedules divide by it, in float32.
-_LEARNING_RATE = {"minimum": 1e-12, "maximum": 1e38}
+# Words of a component: the model's, and the one that `DEQ` selects for its cell.
+INHERIT, AUTO = "inherit", "auto"
 
 
-@dataclass(frozen=True)
-class OptimizerConfig:
+class Components(Config):
+    """The components of an equilibrium layer; a phase can replace them.
+
+    Each is a name in `deq_keras`, alone or with arguments: `{class_name: anderson,
+    max_iter: 12}`. `package>Class` names a class that a module in `imports` registers.
+
+    Args:
+        solver: The solver of the layer.
+        gradient: The gradient of the layer.
+        regularizer: The regularizer of the layer. Null for none.
+        initial_state: The initial state of the solves.
+    """
+
+    solver: keys.Component = "anderson"
+    gradient: keys.Component = "implicit"
+    regularizer: keys.Component | None = None
+    initial_state: keys.Component = "cell"
+
+
+class OptimizerConfig(Config):
     """The optimizer and its learning rate.
 
     Args:
@@ -49,30 +61,21 @@ class OptimizerConfig:
 
     name: Literal["adagrad", "adam", "radam", "rmsprop", "sgd"] = "adam"
     nesterov: bool = True
-    learning_rate: float = field(default=1e-3, metadata=_LEARNING_RATE)
+    learning_rate: keys.number(ge=1e-12, le=1e38) = 1e-3  # Divided by in float32.
     schedule: Literal[
         "constant", "cosine", "inverse_square_root", "plateau", "poly", "step"
     ] = "cosine"
-    final_learning_rate: float = field(
-        default=1e-6, metadata={"minimum": 0, "maximum": 1e6}
-    )
-    warmup_epochs: float = field(
-        default=0.0, metadata={"minimum": 0, "maximum": EPOCHS["maximum"]}
-    )
-    decay_epochs: list[float] | None = field(
-        default=None,
-        metadata={"non_empty": True, "above": 0, "maximum": EPOCHS["maximum"]},
-    )
-    decay_factor: float = field(default=0.1, metadata={"above": 0, "maximum": 0.99999})
-    patience: int = field(default=5, metadata=EPOCHS)
-    weight_decay: float | None = field(default=None, metadata={"minimum": 0})
-    clip_norm: float | None = field(default=None, metadata={"above": 0})
-    accumulation_steps: int = field(default=1, metadata=COUNT)
-    ema_momentum: float | None = field(
-        default=None, metadata={"minimum": 0, "maximum": 0.99999}
-    )
+    final_learning_rate: keys.number(ge=0, le=1e6) = 1e-6
+    warmup_epochs: keys.number(ge=0, le=1e6) = 0.0
+    decay_epochs: keys.Some[keys.number(gt=0, le=1e6)] | None = None
+    decay_factor: keys.number(gt=0, le=0.99999) = 0.1
+    patience: keys.Epochs = 5
+    weight_decay: keys.NonNegative | None = None
+    clip_norm: keys.Positive | None = None
+    accumulation_steps: keys.Count = 1
+    ema_momentum: keys.number(ge=0, le=0.99999) | None = None
 
-    def __post_init__(self):
+    def model_post_init(self, context):
         if (self.schedule == "step") != (self.decay_epochs is not None):
             raise InputError(
                 "`optimizer.decay_epochs` is for the schedule `step`, which needs it. "
@@ -86,8 +89,7 @@ class OptimizerConfig:
             )
 
 
-@dataclass(frozen=True)
-class WeightIncrementConfig:
+class WeightIncrementConfig(Config):
     """Raises the weight of a regularizer step by step.
 
     Args:
@@ -97,12 +99,11 @@ class WeightIncrementConfig:
         amount: Float. Increment of the weight.
     """
 
-    every_epochs: int = field(metadata=EPOCHS)
-    amount: float
+    every_epochs: keys.Epochs
+    amount: keys.Number
 
 
-@dataclass(frozen=True)
-class RegularizerRampConfig:
+class RegularizerRampConfig(Config):
     """Changes a regularizer with every step of a phase, linearly.
 
     Args:
@@ -113,21 +114,22 @@ class RegularizerRampConfig:
             penalty. Null for the regularizer's own.
     """
 
-    factor: list[float] | None = field(
-        default=None, metadata={"num_items": 2, "minimum": 0}
-    )
-    probability: list[float] | None = field(
-        default=None, metadata={"num_items": 2, "minimum": 0, "maximum": 1}
-    )
+    factor: keys.Pair[keys.NonNegative] | None = None
+    probability: keys.Pair[keys.Fraction] | None = None
 
 
-@dataclass(frozen=True)
-class PhaseConfig(components(*4 * [INHERIT], alone=(INHERIT,))):
+class PhaseConfig(Components):
     """Some epochs with one solver, gradient, regularizer and initial state.
 
     `inherit` selects the model's component.
 
     Args:
+        solver: Solver of the phase.
+        gradient: Gradient of the phase.
+        regularizer: Regularizer of the phase. Null for none.
+        initial_state: Initial state of the phase.
+        epochs: Positive integer. Number of epochs.
+        name: String. Name of the phase in logs.
         max_iter_jitter: Non-negative integer. Largest random reduction of a training
             step's budget below the solver's `max_iter`.
         regularizer_weight_increment: Increments of the regularizer's weight during the
@@ -136,15 +138,18 @@ class PhaseConfig(components(*4 * [INHERIT], alone=(INHERIT,))):
             step of the phase. Null for none. Cannot be combined with an increment.
     """
 
-    epochs: int = field(metadata=EPOCHS)
-    name: str = field(default="equilibrium", metadata={"max_length": 64})
-    max_iter_jitter: int = field(default=0, metadata={**BUDGET, "minimum": 0})
+    solver: keys.Component = INHERIT
+    gradient: keys.Component = INHERIT
+    regularizer: keys.Component | None = INHERIT
+    initial_state: keys.Component = INHERIT
+    epochs: keys.Epochs
+    name: keys.Label = "equilibrium"
+    max_iter_jitter: keys.integer(ge=0, le=keys.MAX_BUDGET) = 0
     regularizer_weight_increment: WeightIncrementConfig | None = None
     regularizer_ramp: RegularizerRampConfig | None = None
 
 
-@dataclass(frozen=True)
-class SegmentsConfig:
+class SegmentsConfig(Config):
     """Training in segments of solves; see `deq_keras.models.ContinuousBatchingModel`.
 
     A training step is a segment of all samples in progress, and admits one batch of
@@ -159,14 +164,13 @@ class SegmentsConfig:
             state of the sample that they replace.
     """
 
-    in_progress: int = field(metadata={**BATCH, "minimum": 2})
-    max_segments: int | None = field(default=16, metadata=BUDGET)
+    in_progress: keys.integer(ge=2, le=2**20)
+    max_segments: keys.Budget | None = 16
     finished: Literal["converged"] | None = "converged"
-    inherited: float = field(default=0.0, metadata=SHARE)
+    inherited: keys.Fraction = 0.0
 
 
-@dataclass(frozen=True)
-class EvaluationConfig:
+class EvaluationConfig(Config):
     """The measurements of a trained model.
 
     Args:
@@ -176,17 +180,13 @@ class EvaluationConfig:
             solve to tolerance whose mean NFE is reported.
     """
 
-    budgets: list[int] = field(
-        default_factory=lambda: [1, 2, 3, 4, 5, 6, 7, 8, 12, 20, 30],
-        # Equal budgets would count as runs with different seeds in tables.
-        metadata={"non_empty": True, "distinct": True, **BUDGET},
-    )
-    num_samples: int = field(default=128, metadata=BATCH)
-    max_iter: int = field(default=30, metadata=BUDGET)
+    # Equal budgets would count as runs with different seeds in tables.
+    budgets: keys.Distinct[keys.Budget] = [1, 2, 3, 4, 5, 6, 7, 8, 12, 20, 30]
+    num_samples: keys.Batch = 128
+    max_iter: keys.Budget = 30
 
 
-@dataclass(frozen=True)
-class DistributionConfig:
+class DistributionConfig(Config):
     """The devices of the training. All other commands use one device.
 
     Args:
@@ -200,13 +200,11 @@ class DistributionConfig:
     """
 
     strategy: Literal["single", "mirrored", "multi_worker"] = "single"
-    devices: list[str] | None = field(
-        default=None, metadata={"non_empty": True, "distinct": True}
-    )
-    logical_cpus: int | None = field(default=None, metadata=DEVICES)
-    start_timeout: int = field(default=300, metadata=WAIT)
+    devices: keys.Distinct[keys.Text] | None = None
+    logical_cpus: keys.integer(le=1024) | None = None
+    start_timeout: keys.integer(le=86_400) = 300
 
-    def __post_init__(self):
+    def model_post_init(self, context):
         if self.strategy == "mirrored":
             return
         for name in ("devices", "logical_cpus"):
@@ -218,12 +216,13 @@ class DistributionConfig:
                 )
 
 
-@dataclass(frozen=True)
-class VariantsConfig:
+class VariantsConfig(Config):
     """One or several variants of a model that is trained in phases.
 
     Args:
         experiment: Name of the experiment.
+        model: The model.
+        phases: List of phases, which train the model one after the other.
         seed: Integer. Seed of initialization, shuffling, augmentation and dropout.
         seeds: List of integers. Trains every variant once per seed, instead of `seed`,
             and reports means and standard deviations. Null for one run with `seed`.
@@ -235,6 +234,7 @@ class VariantsConfig:
             folder or from installed packages. They register classes of solvers,
             gradients, regularizers, initial states or cells in Keras, which the config
             then names as `package>Class`.
+        optimizer: The optimizer of all phases.
         distribution: The devices of the training, for all variants.
         variants: Mapping of names to {dotted path: value}. Each variant is the config
             with these values replaced. It trains in a separate folder, and is compared
@@ -246,25 +246,19 @@ class VariantsConfig:
             paper, which the report shows beside ours.
     """
 
-    experiment: str
-    model: Any
-    phases: list[PhaseConfig] = field(metadata={"non_empty": True})
-    seed: int = field(default=0, metadata=SEED)
-    seeds: list[int] | None = field(
-        default=None, metadata={"non_empty": True, "distinct": True, **SEED}
-    )
+    experiment: keys.Text
+    model: Components
+    phases: keys.Some[PhaseConfig]
+    seed: keys.Seed = 0
+    seeds: keys.Distinct[keys.Seed] | None = None
     precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = (
         "float32"
     )
-    jit_compile: Literal[True, False, "auto"] = "auto"
+    jit_compile: keys.Switch = "auto"
     tensorboard: bool = True
-    imports: list[str] = field(
-        default_factory=list, metadata={"max_items": 100, "max_length": 200}
-    )
+    imports: keys.Several[keys.Text] = []
     optimizer: OptimizerConfig = OptimizerConfig()
     distribution: DistributionConfig = DistributionConfig()
-    variants: dict[str, Any] = field(
-        default_factory=lambda: {"model": {}}, metadata=_CHANGES
-    )
-    tasks: dict[str, Any] | None = field(default=None, metadata=_CHANGES)
-    published: dict[str, Any] = field(default_factory=dict, metadata={"max_items": 10})
+    variants: keys.Changes = {"model": {}}
+    tasks: keys.Changes | None = None
+    published: dict[str, Any] = {}

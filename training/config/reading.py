@@ -1,15 +1,14 @@
 """Reads a YAML config, applies overrides and validates it, without TensorFlow."""
 
 import copy
-import dataclasses
 import json
 import re
 
 from .. import registry
 from ..errors import InputError
 from .errors import closest, fail, received, shortened
+from .model import validate
 from .sanitize import MAX_KEY, dump, parse, plain
-from .validation import from_mapping
 
 # Far above the size of any config, but fast to read.
 _MAX_BYTES = 2**18
@@ -50,24 +49,24 @@ def read_yaml(path):
 
 
 def resolve(mapping, assignments=()):
-    """Returns the dataclass of a plain mapping after `(path, value)` assignments."""
+    """Returns the `Config` of a plain mapping after `(path, value)` assignments."""
     mapping = plain(mapping)
     if not isinstance(mapping, dict):
         raise InputError(f"A config must hold a mapping. {received('', mapping)}")
     cls = _schema(mapping.get("experiment"))
-    config = from_mapping(cls, mapping)
+    config = validate(cls, mapping)
     _check_published(config)
     if assignments:
         # Assigns to the mapping with all defaults, to change parts of a default.
         mapping = assign(to_mapping(config), assignments)
         if {"variants", "tasks"} & set(dict(assignments)):
             # Drops published numbers of variants that the assignments remove.
-            names = variant_names(from_mapping(cls, mapping))
+            names = variant_names(validate(cls, mapping))
             mapping["published"] = {
                 heading: {name: row[name] for name in row if name in names}
                 for heading, row in mapping["published"].items()
             }
-        config = from_mapping(cls, mapping)
+        config = validate(cls, mapping)
         _check_published(config)
         _check_seed(config, assignments)
     known = {}
@@ -111,7 +110,7 @@ def _check_seed(config, assignments):
 
 def to_mapping(config):
     """Returns the plain mapping that `resolve` turns back into `config`."""
-    return copy.deepcopy(dataclasses.asdict(config))
+    return config.model_dump()
 
 
 def to_yaml(config):
@@ -165,24 +164,15 @@ def run_config(config, run_name):
             f"There is no run `{run_name}`.{closest(run_name, seeds)} "
             f"Runs: {', '.join(run_names(config))}."
         )
-    return dataclasses.replace(one, seed=seeds[run_name], seeds=None)
+    return one.model_copy(update={"seed": seeds[run_name], "seeds": None})
 
 
 def variant(config, name):
     """Returns the config of one of the variants: its values replaced, no variants.
 
-    It is validated once, and the same object is returned again.
-
     Raises:
         InputError: If the variant does not exist or its values are invalid.
     """
-    validated = vars(config).setdefault("_variants", {})
-    if name not in validated:
-        validated[name] = _variant(config, name)
-    return validated[name]
-
-
-def _variant(config, name):
     changes = _changes(config)
     if name not in changes:
         raise InputError(
@@ -197,10 +187,10 @@ def _variant(config, name):
     try:
         mapping = assign(to_mapping(config), assignments)
         del mapping["variants"], mapping["tasks"], mapping["published"]
-        found = from_mapping(type(config), mapping)
+        found = validate(type(config), mapping)
     except InputError as error:
         raise InputError(f"variant `{name}`: {error}") from error
-    return dataclasses.replace(found, variants={name: {}})
+    return found.model_copy(update={"variants": {name: {}}})
 
 
 def _changes(config):

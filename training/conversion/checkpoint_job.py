@@ -6,6 +6,7 @@ from .. import registry
 from ..errors import InputError
 from ..files import saved_model
 from ..files.input_file import check_file
+from ..runs import components
 from . import checkpoint_file
 
 
@@ -25,6 +26,7 @@ def load(path, config):
     path = Path(path)
     check_file(path, "checkpoint")
     registry.import_modules(config.imports, "`imports`:")
+    components.check(config)
     implementation = registry.implementation(config.experiment)
     # A run keeps the vocabulary of its text beside its model.
     job = implementation(

@@ -1,6 +1,5 @@
 """Networks that copy symbols over a long delay, which tests their memory."""
 
-from dataclasses import dataclass, field
 from typing import Literal
 
 import keras
@@ -8,9 +7,8 @@ import numpy as np
 
 import deq_keras
 
-from ..config.bounds import BATCH, DRAWN, LAYERS, RATE, SEED, WIDTH
-from ..config.component_fields import components
-from ..config.fields import EvaluationConfig, VariantsConfig
+from ..config import keys
+from ..config.fields import Components, Config, EvaluationConfig, VariantsConfig
 from ..errors import config_errors
 from ..registry import Experiment, Score
 from ..runs.job import ArrayJob
@@ -20,8 +18,7 @@ NUM_SYMBOLS = 10  # Symbols 1 to 8 are copied, 0 is blank, 9 marks the copy.
 NUM_COPIED = 10
 
 
-@dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Config):
     """The sequences; see `copy_memory`.
 
     Args:
@@ -33,15 +30,14 @@ class DataConfig:
         seed: Integer. Seed of the sequences, independent of the seed of the run.
     """
 
-    delay: int = field(default=400, metadata={"minimum": 1, "maximum": 2**16})
-    num_train: int = field(default=10_000, metadata=DRAWN)
-    num_test: int = field(default=1000, metadata=DRAWN)
-    batch_size: int = field(default=32, metadata=BATCH)
-    seed: int = field(default=0, metadata=SEED)
+    delay: keys.integer(le=2**16) = 400
+    num_train: keys.Drawn = 10_000
+    num_test: keys.Drawn = 1000
+    batch_size: keys.Batch = 32
+    seed: keys.Seed = 0
 
 
-@dataclass(frozen=True)
-class ModelConfig(components()):
+class ModelConfig(Components):
     """An embedding, a network, and a dense layer at each position.
 
     Args:
@@ -59,22 +55,28 @@ class ModelConfig(components()):
     """
 
     network: Literal["deq_transformer", "tcn", "lstm", "gru"] = "deq_transformer"
-    units: int = field(default=32, metadata=WIDTH)
-    num_heads: int = field(default=4, metadata=WIDTH)
-    intermediate_dim: int = field(default=80, metadata=WIDTH)
-    num_blocks: int = field(default=8, metadata={**LAYERS, "maximum": 16})
-    kernel_size: int = field(default=8, metadata={"minimum": 2, "maximum": 64})
-    dropout: float = field(default=0.0, metadata=RATE)
+    units: keys.Width = 32
+    num_heads: keys.Width = 4
+    intermediate_dim: keys.Width = 80
+    num_blocks: keys.integer(le=16) = 8
+    kernel_size: keys.integer(ge=2, le=64) = 8
+    dropout: keys.Rate = 0.0
 
 
-@dataclass(frozen=True)
+class CopyMemoryEvaluationConfig(EvaluationConfig):
+    """The measurements of a trained network; see `EvaluationConfig`."""
+
+    budgets: keys.Distinct[keys.Budget] = [4, 8, 12, 20, 30]
+    num_samples: keys.Batch = 8
+
+
 class CopyMemoryConfig(VariantsConfig):
     """A network that copies symbols over a delay; see `VariantsConfig`."""
 
     experiment: Literal["copy_memory"]
     model: ModelConfig
     data: DataConfig = DataConfig()
-    evaluation: EvaluationConfig = EvaluationConfig([4, 8, 12, 20, 30], num_samples=8)
+    evaluation: CopyMemoryEvaluationConfig = CopyMemoryEvaluationConfig()
 
 
 def copy_memory(num_sequences, delay, seed):

@@ -1,7 +1,5 @@
 """A DEQ-TrellisNet, or a TrellisNet, that predicts the next token of a text."""
 
-import dataclasses
-from dataclasses import dataclass, field
 from typing import Literal
 
 import keras
@@ -9,39 +7,31 @@ import keras
 from deq_keras import models
 from deq_keras.converters import locuslab
 
-from ..config.bounds import COUNT, LAYERS, RATE, WIDTH
-from ..config.component_fields import components
+from ..config import keys
+from ..config.fields import Components, Config
 from ..registry import Experiment, Score
-from ..runs.phases import STRATEGIES
+from ..runs.components import STRATEGIES
 from .language_model.job import LanguageModelJob, assemble
 from .language_model.schema import LanguageModelConfig
 
-_DISTANCE = {"minimum": 1, "maximum": 2**16}
-_TAPS = {"minimum": 2, "maximum": 64}
-_VOCABULARY = {"minimum": 1, "maximum": 10_000_000}
-_WEIGHT = {"minimum": 0.0, "maximum": 1000.0}
+_Distance = keys.integer(le=2**16)
 
 # Config keys that only the equilibrium uses, and keys of the task.
 _OF_EQUILIBRIUM = (*STRATEGIES, "dilation_rate", "cell_shift")
 _OF_TASK = ("tie_weights", "num_experts", "expert_dropout", "auxiliary_weight")
 
 
-@dataclass(frozen=True)
-class LevelsConfig:
+class LevelsConfig(Config):
     """Arguments of `TrellisNetBackbone`, and of `TrellisNetCausalLM`; see there."""
 
-    num_layers: int = field(metadata=LAYERS)
-    dilations: list[int] = field(
-        default_factory=lambda: [1],
-        metadata={"non_empty": True, "max_items": 1000, **_DISTANCE},
-    )
-    auxiliary_frequency: int | None = field(default=None, metadata=COUNT)
-    auxiliary_weight: float = field(default=0.1, metadata=_WEIGHT)
+    num_layers: keys.Layers
+    dilations: keys.Some[_Distance] = [1]
+    auxiliary_frequency: keys.Count | None = None
+    auxiliary_weight: keys.number(ge=0, le=1000) = 0.1
     recompute: bool = False
 
 
-@dataclass(frozen=True)
-class TrellisNetModelConfig(components(gradient="neumann", regularizer="contraction")):
+class TrellisNetModelConfig(Components):
     """Arguments of `DEQTrellisNetBackbone`, and of `DEQTrellisNetCausalLM`; see there.
 
     Args:
@@ -50,29 +40,28 @@ class TrellisNetModelConfig(components(gradient="neumann", regularizer="contract
             `initial_state` are then ignored.
     """
 
-    hidden_dim: int = field(metadata=WIDTH)
-    intermediate_dim: int = field(metadata=WIDTH)
-    embedding_dim: int | None = field(default=None, metadata=WIDTH)
-    cutoffs: list[int] = field(
-        default_factory=list, metadata={"max_items": 16, **_VOCABULARY}
-    )
-    kernel_size: int = field(default=2, metadata=_TAPS)
-    dilation_rate: int = field(default=1, metadata=_DISTANCE)
-    cell_shift: int = field(default=1, metadata=_DISTANCE)
-    memory_length: int = field(default=1, metadata={**_DISTANCE, "minimum": 0})
-    token_dropout: float = field(default=0.0, metadata=RATE)
-    embedding_dropout: float = field(default=0.0, metadata=RATE)
-    hidden_dropout: float = field(default=0.0, metadata=RATE)
-    output_dropout: float = field(default=0.0, metadata=RATE)
-    weight_dropout: float = field(default=0.0, metadata=RATE)
+    gradient: keys.Component = "neumann"
+    regularizer: keys.Component | None = "contraction"
+    hidden_dim: keys.Width
+    intermediate_dim: keys.Width
+    embedding_dim: keys.Width | None = None
+    cutoffs: keys.Several[keys.Vocabulary] = []
+    kernel_size: keys.integer(ge=2, le=64) = 2
+    dilation_rate: _Distance = 1
+    cell_shift: _Distance = 1
+    memory_length: keys.integer(ge=0, le=2**16) = 1
+    token_dropout: keys.Rate = 0.0
+    embedding_dropout: keys.Rate = 0.0
+    hidden_dropout: keys.Rate = 0.0
+    output_dropout: keys.Rate = 0.0
+    weight_dropout: keys.Rate = 0.0
     weight_normalization: bool = True
     tie_weights: bool = True
-    num_experts: int = field(default=1, metadata={"minimum": 1, "maximum": 100})
-    expert_dropout: float = field(default=0.0, metadata=RATE)
+    num_experts: keys.integer(le=100) = 1
+    expert_dropout: keys.Rate = 0.0
     explicit: LevelsConfig | None = None
 
 
-@dataclass(frozen=True)
 class TrellisNetConfig(LanguageModelConfig):
     """A TrellisNet language model; see `LanguageModelConfig`."""
 
@@ -84,7 +73,7 @@ class TrellisNetJob(LanguageModelJob):
     """One variant of a TrellisNet."""
 
     def build_network(self, tokenizer):
-        arguments = dataclasses.asdict(self.config.model)
+        arguments = self.config.model.model_dump()
         explicit = arguments.pop("explicit")
         classes = models.DEQTrellisNetBackbone, models.DEQTrellisNetCausalLM
         if explicit is not None:

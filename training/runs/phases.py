@@ -1,6 +1,5 @@
 """Phases of a run: epochs with their own strategies."""
 
-import dataclasses
 import itertools
 from typing import NamedTuple
 
@@ -8,11 +7,9 @@ import keras
 
 import deq_keras
 
-from ..config.component_fields import AUTO
-from ..config.fields import INHERIT, PhaseConfig, RegularizerRampConfig
+from ..config.fields import AUTO, INHERIT, PhaseConfig, RegularizerRampConfig
 from ..errors import InputError, config_errors
-
-STRATEGIES = ("solver", "gradient", "regularizer", "initial_state")
+from .components import STRATEGIES
 
 # Limit for weight increments, each of which recompiles the model.
 _MOST_RISES = 1000
@@ -48,7 +45,7 @@ def phase_spans(config):
             if getattr(phase, name) == INHERIT
         }
         stop = start + phase.epochs
-        phase = dataclasses.replace(phase, **inherited)
+        phase = phase.model_copy(update=inherited)
         span = PhaseSpan(phase, f"phases.{index}", range(start, stop))
         _check_ramp(span)
         spans += _spans_of_weights(span)
@@ -136,7 +133,7 @@ def _heavier(span, amount):
         **regularizer.get_config(),
         "weight": regularizer.weight + amount,
     }
-    return dataclasses.replace(span.phase, regularizer=config)
+    return span.phase.model_copy(update={"regularizer": config})
 
 
 def _regularizer(span):

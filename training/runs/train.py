@@ -1,7 +1,6 @@
 """Trains a model through its phases, from the start or from a checkpoint."""
 
 import contextlib
-import dataclasses
 import json
 import sys
 
@@ -16,7 +15,7 @@ from ..errors import InputError, config_errors
 from ..evaluation import tuning
 from ..files import records, saved_model
 from ..files.saved_model import writing
-from . import checkpoint, event_files
+from . import checkpoint, components, event_files
 from .callbacks import (
     AveragedWeights,
     DataWait,
@@ -62,6 +61,7 @@ def check(job, traced=None):
     """
     traced = set() if traced is None else traced
     job.distribution.check(job)
+    components.check(job.config)
     with config_errors("config"):
         _forget_earlier_models(job)
         model, _, spans = job.build()
@@ -83,7 +83,7 @@ def check(job, traced=None):
 
 def _step_of_config(config, phase):
     """Returns the values of a config that determine the training step of a phase."""
-    values = {**configs.to_mapping(config), "phases": dataclasses.asdict(phase)}
+    values = {**configs.to_mapping(config), "phases": phase.model_dump()}
     for name in ("epochs", "name", "regularizer_ramp"):
         del values["phases"][name]
     return json.dumps(

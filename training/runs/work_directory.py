@@ -1,7 +1,6 @@
 """The folder of a run, with its config and all files that the run writes."""
 
 import contextlib
-import dataclasses
 import os
 from pathlib import Path
 
@@ -149,7 +148,8 @@ def _epochs(phases, count):
     epochs = []
     for phase in phases:
         # A ramp depends on the length of its phase.
-        one = phase if phase.regularizer_ramp else dataclasses.replace(phase, epochs=1)
+        changes = {} if phase.regularizer_ramp else {"epochs": 1}
+        one = phase.model_copy(update=changes)
         epochs += [one] * min(phase.epochs, count - len(epochs))
     return epochs
 

@@ -1,7 +1,5 @@
 import pytest
 
-from deq_keras import gradients, initial_states, layers, regularizers, solvers
-from training.config import component_fields
 from training.config import reading as configs
 from training.errors import InputError
 
@@ -30,23 +28,6 @@ def test_fills_in_defaults(tmp_path):
 def test_mapping_round_trip(tmp_path):
     config = configs.load(write(tmp_path, MINIMAL))
     assert configs.resolve(configs.to_mapping(config)) == config
-
-
-def test_component_names_are_those_of_the_library():
-    predicted = {"class_name": "predicted", "layer": {"class_name": "dense"}}
-    predicted["layer"]["units"] = 4
-    for module, names in (
-        (solvers, component_fields.SOLVERS),
-        (gradients, component_fields.GRADIENTS),
-        (initial_states, component_fields.INITIAL_STATES),
-        (regularizers, component_fields.REGULARIZERS),
-    ):
-        objects = [
-            module.get(predicted if name == "predicted" else name) for name in names
-        ]
-        assert {type(one) for one in objects} == set(module.ALL_OBJECTS)
-    for name in (*component_fields.CELLS, *component_fields.MONOTONE_CELLS):
-        assert hasattr(layers, name.title().replace("_", ""))
 
 
 def test_components_are_names_or_mappings(small):

@@ -52,6 +52,9 @@ MODELS = [
     (CLASSIFICATION, "model.cell.filters", 3, "groups"),
     (CLASSIFICATION, "model.stem.strides", 9, None),
     (CLASSIFICATION, "model.head.pool_size", 9, None),
+    (CLASSIFICATION, "model.cell", "residual_cell", "Did you mean `residual_block"),
+    (CLASSIFICATION, "model.solver", "andersen", "Did you mean 'anderson'"),
+    (CLASSIFICATION, "model.solver", "inherit", None),
     (CLASSIFICATION, "model.solver.ridge", [1], "ridge"),
     (CLASSIFICATION, "model.solver.histroy", 3, "histroy"),
     (CLASSIFICATION, "model.gradient", {"class_name": "phantom", "damping": 0}, None),
@@ -110,6 +113,7 @@ def test_model_that_cannot_be_built(mapping, key, value, name):
 
 # Each component is valid alone; only the training step of a phase shows the error.
 STEPS = [
+    (CLASSIFICATION, "phases.0.regularizer", "jacobain"),
     (CLASSIFICATION, "phases.0.gradient", "reversible"),
     (CLASSIFICATION, "phases.0.solver", "forward_backward"),
     (REASONING, "segments", {"in_progress": 8}),

@@ -210,7 +210,7 @@ class TestBatches:
         )
 
     def test_validation_has_all_levels_and_no_test_examples(self):
-        levels = [LevelConfig(4, 5), LevelConfig(6, 2)]
+        levels = [LevelConfig(level=4, examples=5), LevelConfig(level=6, examples=2)]
         batches = list(validation_batches(PrefixSums(), levels, 4, seed=0))
         assert [batch[0].shape[:2] for batch in batches] == [(4, 4), (1, 4), (2, 6)]
         test = held_out_examples(PrefixSums(), 6, 2, 0)

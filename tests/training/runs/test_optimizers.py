@@ -129,7 +129,9 @@ def test_constant():
 
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_momentum_decay_and_clipping(nesterov):
-    config = OptimizerConfig("sgd", nesterov, weight_decay=1e-4, clip_norm=2.0)
+    config = OptimizerConfig(
+        name="sgd", nesterov=nesterov, weight_decay=1e-4, clip_norm=2.0
+    )
     optimizer = build_optimizer(config, 1, 1, "float32")
     assert (optimizer.momentum, optimizer.nesterov) == (0.9, nesterov)
     assert (optimizer.weight_decay, optimizer.global_clipnorm) == (1e-4, 2.0)
@@ -146,7 +148,7 @@ def test_momentum_decay_and_clipping(nesterov):
     ],
 )
 def test_names(name, expected):
-    config = OptimizerConfig(name, weight_decay=1e-4, clip_norm=2.0)
+    config = OptimizerConfig(name=name, weight_decay=1e-4, clip_norm=2.0)
     optimizer = build_optimizer(config, 1, 1, "float32")
     assert type(optimizer) is expected
     assert (optimizer.weight_decay, optimizer.global_clipnorm) == (1e-4, 2.0)
@@ -222,5 +224,5 @@ def test_rectified_adam_is_saved_with_its_model(tmp_path):
     ],
 )
 def test_invalid_schedule_raises(arguments, name):
-    with pytest.raises(InputError, match=f"`optimizer.{name}`.*Received"):
+    with pytest.raises(ValueError, match=f"`optimizer.{name}`.*Received"):
         build_optimizer(OptimizerConfig(**arguments), 2, 10, "float32")

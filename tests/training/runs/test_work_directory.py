@@ -1,4 +1,3 @@
-import dataclasses
 import os
 import subprocess
 import sys
@@ -111,7 +110,7 @@ def test_resume_accepts_phases_after_the_trained_epochs(tmp_path, small):
         with WorkDirectory.resume(tmp_path, config).in_use():
             assert WorkDirectory.open(tmp_path).config == config
         with pytest.raises(InputError, match="seed: was 0, is now 5"):
-            WorkDirectory.resume(tmp_path, dataclasses.replace(config, seed=5))
+            WorkDirectory.resume(tmp_path, config.model_copy(update={"seed": 5}))
 
 
 def test_resume_keeps_the_epochs_of_a_ramp(tmp_path, small):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from deq_keras import solvers
 
-from ...config.bounds import BUDGET
+from ...config.keys import MAX_BUDGET
 from ...errors import InputError
 from ..settling import correlation
 from ..verdict import criteria, verdict
@@ -115,15 +115,14 @@ def audit(
 
 
 def _check_budgets(budgets):
-    least, most = BUDGET["minimum"], BUDGET["maximum"]
     is_usable = (
         list(budgets) == sorted(set(budgets))
-        and all(least <= budget <= most for budget in budgets)
+        and all(1 <= budget <= MAX_BUDGET for budget in budgets)
         and any(10 * budget in budgets for budget in budgets)
     )
     if not is_usable:
         raise InputError(
-            f"`budgets` must be increasing integers from {least} to {most} of which "
+            f"`budgets` must be increasing integers from 1 to {MAX_BUDGET} of which "
             "some are ten times others, such as 10 20 100 200, to show what further "
             f"evaluations lose. Received: budgets={list(budgets)}."
         )

@@ -4,19 +4,16 @@ import keras
 
 import deq_keras
 
-from ...config.component_fields import name_and_arguments, normalized
 from ...errors import InputError, config_errors
+from ...runs.components import named
 from ...runs.phases import equilibrium, set_strategies
 from .mdeq import build_explicit, build_mdeq, normalization
 
-_CELLS = {
-    cls.__name__.lower(): cls
-    for cls in (
-        deq_keras.layers.ResidualBlockCell,
-        deq_keras.layers.MonotoneDenseCell,
-        deq_keras.layers.MonotoneConvCell,
-        deq_keras.layers.MonotoneMultiscaleCell,
-    )
+_CELLS = {"residual_block_cell": deq_keras.layers.ResidualBlockCell}
+_MONOTONE_CELLS = {
+    "monotone_dense_cell": deq_keras.layers.MonotoneDenseCell,
+    "monotone_conv_cell": deq_keras.layers.MonotoneConvCell,
+    "monotone_multiscale_cell": deq_keras.layers.MonotoneMultiscaleCell,
 }
 
 
@@ -62,7 +59,9 @@ def build_single_scale(config, data, precision):
         features = stem(normalization(data, policy)(pixels), config.stem, policy)
         # The cell does not change the size of the map.
         _check_fits("head.pool_size", config.head.pool_size or 1, features)
-        features = equilibrium(_cell(config.cell, policy), config, policy)(features)
+        base = deq_keras.layers.EquilibriumCell
+        cell = _cell(config.cell, policy, _CELLS, base)
+        features = equilibrium(cell, config, policy)(features)
         logits = head(features, config.head, data.num_classes, policy)
         return keras.Model(pixels, logits, name="classifier")
 
@@ -82,7 +81,7 @@ def build_monotone(config, data, precision):
     policy = keras.DTypePolicy(precision)
     with config_errors("model"):
         model = deq_keras.models.MonotoneClassifier(
-            _cell(config.cell, policy),
+            _cell(config.cell, policy, _MONOTONE_CELLS),
             data.image_shape,
             data.num_classes,
             initial_state=config.initial_state,
@@ -139,21 +138,7 @@ def head(features, config, num_classes, policy=None):
     return keras.layers.Dense(num_classes, dtype=dtype, name="logits")(features)
 
 
-def _cell(config, policy):
-    name, arguments = name_and_arguments(config)
+def _cell(config, policy, classes, base=None):
     with config_errors("model.cell"):
-        cls = _registered_cell(name) if ">" in name else _CELLS[normalized(name)]
+        cls, arguments = named("model.cell", config, classes, base)
         return cls(**arguments, dtype=policy, name="cell")
-
-
-def _registered_cell(name):
-    """Returns the class of a cell that a user has registered in Keras."""
-    cls = keras.saving.get_registered_object(name)
-    base = deq_keras.layers.EquilibriumCell
-    if not (isinstance(cls, type) and issubclass(cls, base)):
-        raise InputError(
-            f"`model.cell` must be an {base.__name__} that a module in `imports` "
-            "registers: @keras.saving.register_keras_serializable(package). "
-            f"Received: class_name={name}."
-        )
-    return cls

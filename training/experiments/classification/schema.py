@@ -1,17 +1,14 @@
 """The config of a classification experiment, with all defaults."""
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from ...config.bounds import BATCH, COUNT, FILTERS, NATURAL, RATE, SEED, SIDE, WINDOW
-from ...config.component_fields import CELL, MONOTONE_CELL, components
-from ...config.fields import EvaluationConfig, VariantsConfig
+from pydantic import BeforeValidator, Field
 
-_SCALES = {"max_items": 8, **FILTERS}
+from ...config import keys
+from ...config.fields import Components, Config, EvaluationConfig, VariantsConfig
 
 
-@dataclass(frozen=True)
-class AugmentationConfig:
+class AugmentationConfig(Config):
     """Random changes of the training images.
 
     Args:
@@ -24,13 +21,12 @@ class AugmentationConfig:
         horizontal_flip: Boolean. Whether to mirror half of the images.
     """
 
-    crop_padding: int = field(default=0, metadata={"minimum": 0, "maximum": 256})
+    crop_padding: keys.integer(ge=0, le=256) = 0
     resized_crop: bool = False
     horizontal_flip: bool = False
 
 
-@dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Config):
     """The images.
 
     Args:
@@ -69,34 +65,30 @@ class DataConfig:
     name: Literal[
         "digits", "cifar10", "imagenet2012", "imagenette", "folder", "tfds"
     ] = "digits"
-    directory: str | None = None
-    dataset: str | None = None
-    image_size: int | None = field(default=None, metadata=SIDE)
+    directory: keys.Text | None = None
+    dataset: keys.Text | None = None
+    image_size: keys.Side | None = None
     color_mode: Literal["rgb", "grayscale"] = "rgb"
-    validation_split: float = field(
-        default=0.2, metadata={"above": 0.0, "maximum": 0.9}
-    )
-    split_seed: int = field(default=0, metadata=SEED)
-    batch_size: int = field(default=64, metadata=BATCH)
-    steps_per_epoch: int | None = field(default=None, metadata=COUNT)
-    evaluation_batch_size: int = field(default=256, metadata=BATCH)
-    validation_examples: int = field(default=0, metadata=NATURAL)
-    train_examples: int | None = field(default=None, metadata=COUNT)
-    test_examples: int | None = field(default=None, metadata=COUNT)
+    validation_split: keys.HeldOut = 0.2
+    split_seed: keys.Seed = 0
+    batch_size: keys.Batch = 64
+    steps_per_epoch: keys.Count | None = None
+    evaluation_batch_size: keys.Batch = 256
+    validation_examples: keys.Natural = 0
+    train_examples: keys.Count | None = None
+    test_examples: keys.Count | None = None
     augmentation: AugmentationConfig = AugmentationConfig()
 
 
-@dataclass(frozen=True)
-class StemConfig:
+class StemConfig(Config):
     """Convolution, batch normalization and ReLU before the equilibrium layer."""
 
-    filters: int = field(default=24, metadata=FILTERS)
-    kernel_size: int = field(default=3, metadata=WINDOW)
-    strides: int = field(default=1, metadata=SIDE)
+    filters: keys.Filters = 24
+    kernel_size: keys.Window = 3
+    strides: keys.Side = 1
 
 
-@dataclass(frozen=True)
-class HeadConfig:
+class HeadConfig(Config):
     """Pooling, dropout and a dense layer after the equilibrium layer.
 
     Args:
@@ -105,26 +97,24 @@ class HeadConfig:
         dropout_rate: Float in [0, 1). Dropout rate of the pooled features.
     """
 
-    pool_size: int | None = field(default=2, metadata=SIDE)
-    dropout_rate: float = field(default=0.0, metadata=RATE)
+    pool_size: keys.Side | None = 2
+    dropout_rate: keys.Rate = 0.0
 
 
-@dataclass(frozen=True)
-class SingleScaleConfig(components()):
+class SingleScaleConfig(Components):
     """Stem, `DEQ(cell)` and head.
 
     A phase can replace solver, gradient, regularizer and initial state. Each is a name
     in `deq_keras`, alone or with arguments: `{class_name: anderson, max_iter: 12}`.
     """
 
-    cell: Any = field(metadata=CELL)
+    cell: keys.Component
     name: Literal["single_scale"] = "single_scale"
     stem: StemConfig = StemConfig()
     head: HeadConfig = HeadConfig()
 
 
-@dataclass(frozen=True)
-class ExplicitNetworkConfig:
+class ExplicitNetworkConfig(Config):
     """An explicit network of KerasHub, as a baseline.
 
     Args:
@@ -137,12 +127,11 @@ class ExplicitNetworkConfig:
     """
 
     network: Literal["resnet_18", "resnet_101", "densenet_121"]
-    upsampling: int = field(default=1, metadata={"minimum": 1, "maximum": 32})
-    growth_rate: int | None = field(default=None, metadata=FILTERS)
+    upsampling: keys.integer(le=32) = 1
+    growth_rate: keys.Filters | None = None
 
 
-@dataclass(frozen=True)
-class MDEQBackboneConfig(components(gradient="neumann", regularizer="contraction")):
+class MDEQBackboneConfig(Components):
     """Arguments of `MDEQBackbone`; see there.
 
     Args:
@@ -150,19 +139,20 @@ class MDEQBackboneConfig(components(gradient="neumann", regularizer="contraction
             initial weights. Null uses random weights.
     """
 
-    filters: list[int] = field(metadata={"non_empty": True, **_SCALES})
-    expansion: float = field(default=5, metadata={"above": 0, "maximum": 1000})
-    groups: int = field(default=8, metadata=FILTERS)
-    num_downsamplings: int = field(default=2, metadata={"minimum": 0, "maximum": 16})
-    dropout: float = field(default=0.0, metadata=RATE)
+    gradient: keys.Component = "neumann"
+    regularizer: keys.Component | None = "contraction"
+    filters: Annotated[keys.Some[keys.Filters], Field(max_length=8)]
+    expansion: keys.number(gt=0, le=1000) = 5
+    groups: keys.Filters = 8
+    num_downsamplings: keys.integer(ge=0, le=16) = 2
+    dropout: keys.Rate = 0.0
     weight_normalization: bool = True
     block_affine: bool = True
     fuse_affine: bool = True
     post_affine: bool = True
-    initial_weights: str | None = None
+    initial_weights: keys.Text | None = None
 
 
-@dataclass(frozen=True)
 class MDEQConfig(MDEQBackboneConfig):
     """Arguments of `MDEQBackbone` and `MDEQImageClassifier`; see there.
 
@@ -174,23 +164,34 @@ class MDEQConfig(MDEQBackboneConfig):
     """
 
     name: Literal["mdeq"] = "mdeq"
-    head_filters: list[int] = field(default_factory=list, metadata=_SCALES)
-    final_filters: int = field(default=200, metadata=FILTERS)
+    head_filters: keys.Several[keys.Filters] = []
+    final_filters: keys.Filters = 200
     explicit: ExplicitNetworkConfig | None = None
 
 
-@dataclass(frozen=True)
-class MonotoneConfig(components(solver="peaceman_rachford")):
+class MonotoneConfig(Components):
     """Arguments of `MonotoneClassifier`; see there.
 
     Winston and Kolter (2020), "Monotone operator equilibrium networks", section 6.
     """
 
-    cell: Any = field(metadata=MONOTONE_CELL)
+    solver: keys.Component = "peaceman_rachford"
+    cell: keys.Component
     name: Literal["monotone"] = "monotone"
 
 
-@dataclass(frozen=True)
+def _with_name(model):
+    """Returns the keys of a model with the name of the default kind."""
+    return {"name": "single_scale", **model} if isinstance(model, dict) else model
+
+
+_Model = Annotated[
+    SingleScaleConfig | MDEQConfig | MonotoneConfig,
+    Field(discriminator="name"),
+    BeforeValidator(_with_name),
+]
+
+
 class ClassificationConfig(VariantsConfig):
     """An image classifier; see `VariantsConfig`.
 
@@ -201,6 +202,6 @@ class ClassificationConfig(VariantsConfig):
     """
 
     experiment: Literal["classification"]
-    model: SingleScaleConfig | MDEQConfig | MonotoneConfig
+    model: _Model
     data: DataConfig = DataConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -1,11 +1,9 @@
 """The config of the small tasks, with all defaults."""
 
-from dataclasses import dataclass, field
 from typing import Literal
 
-from ...config.bounds import BATCH, NAME, WIDTH
-from ...config.component_fields import AUTO, components
-from ...config.fields import EvaluationConfig, VariantsConfig
+from ...config import keys
+from ...config.fields import AUTO, Components, Config, EvaluationConfig, VariantsConfig
 from ...errors import InputError
 
 TASKS = (
@@ -22,11 +20,10 @@ TASKS = (
 )
 
 # Drawn examples are in memory; grids and images are the largest.
-_DRAWN = {"minimum": 1, "maximum": 1_000_000}
+_Drawn = keys.integer(le=1_000_000)
 
 
-@dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Config):
     """The examples of a task.
 
     Args:
@@ -60,14 +57,13 @@ class DataConfig:
     """
 
     task: Literal[TASKS] = "regression"
-    batch_size: int = field(default=64, metadata=BATCH)
-    train_examples: int | None = field(default=None, metadata=_DRAWN)
-    test_examples: int | None = field(default=None, metadata=_DRAWN)
-    updates: float = field(default=1.0, metadata={"above": 0, "maximum": 100})
+    batch_size: keys.Batch = 64
+    train_examples: _Drawn | None = None
+    test_examples: _Drawn | None = None
+    updates: keys.number(gt=0, le=100) = 1.0
 
 
-@dataclass(frozen=True)
-class ModelConfig(components(AUTO, AUTO, AUTO, alone=(AUTO,))):
+class ModelConfig(Components):
     """The cell of the task in an equilibrium layer.
 
     With `auto`, `DEQ` selects a component that suits the cell.
@@ -77,10 +73,20 @@ class ModelConfig(components(AUTO, AUTO, AUTO, alone=(AUTO,))):
             cells of convolutions or attention.
     """
 
-    units: int = field(default=32, metadata=WIDTH)
+    solver: keys.Component = AUTO
+    gradient: keys.Component = AUTO
+    regularizer: keys.Component | None = AUTO
+    units: keys.Width = 32
 
 
-@dataclass(frozen=True)
+class DefaultsEvaluationConfig(EvaluationConfig):
+    """The measurements of a trained model; see `EvaluationConfig`."""
+
+    budgets: keys.Distinct[keys.Budget] = [60]
+    num_samples: keys.Batch = 64
+    max_iter: keys.Budget = 60
+
+
 class DefaultsConfig(VariantsConfig):
     """Variants of an equilibrium layer on small tasks; see `VariantsConfig`.
 
@@ -94,13 +100,10 @@ class DefaultsConfig(VariantsConfig):
     experiment: Literal["defaults"]
     model: ModelConfig
     data: DataConfig = DataConfig()
-    references: list[str] = field(
-        default_factory=list,
-        metadata={"distinct": True, "max_length": NAME["max_length"]},
-    )
-    evaluation: EvaluationConfig = EvaluationConfig([60], num_samples=64, max_iter=60)
+    references: keys.Several[keys.Text] = []
+    evaluation: DefaultsEvaluationConfig = DefaultsEvaluationConfig()
 
-    def __post_init__(self):
+    def model_post_init(self, context):
         # The config of a single run does not contain tasks and other variants.
         if self.tasks is None:
             return

@@ -1,6 +1,5 @@
 """Builds, trains and evaluates a language model."""
 
-import dataclasses
 import math
 from contextlib import nullcontext
 
@@ -13,8 +12,8 @@ from deq_keras.layers import SolveScope
 
 from ...errors import InputError, config_errors
 from ...evaluation.readout import BudgetBar, EncoderSolverHead, measure_at_budgets
+from ...runs.components import STRATEGIES
 from ...runs.job import Job, batch_sizes
-from ...runs.phases import STRATEGIES
 from .text import (
     evaluation_segments,
     find,
@@ -76,7 +75,7 @@ class LanguageModelJob(Job):
         Raises:
             InputError: If an argument of the model is invalid.
         """
-        arguments = dataclasses.asdict(self.config.model)
+        arguments = self.config.model.model_dump()
         classes = models.DEQTransformerBackbone, models.DEQTransformerCausalLM
         for name, of_explicit in _EXPLICIT.items():
             layers = arguments.pop(name)

@@ -1,20 +1,16 @@
 """The config of a language model, with all defaults."""
 
-from dataclasses import dataclass, field
 from typing import Literal
 
-from ...config.bounds import BATCH, COUNT, LAYERS, RATE, WIDTH
-from ...config.component_fields import components
-from ...config.fields import EvaluationConfig, VariantsConfig
+from ...config import keys
+from ...config.fields import Components, Config, EvaluationConfig, VariantsConfig
 from ...errors import InputError
 
 # Tokens per segment. Attention needs memory for every pair of tokens.
-_LENGTH = {"minimum": 1, "maximum": 2**16}
-_VOCABULARY = {"minimum": 1, "maximum": 10_000_000}
+_Length = keys.integer(le=2**16)
 
 
-@dataclass(frozen=True)
-class TextConfig:
+class TextConfig(Config):
     """The text and its segments.
 
     Args:
@@ -37,32 +33,28 @@ class TextConfig:
     """
 
     source: Literal["embedded", "file", "directory"] = "embedded"
-    path: str | None = None
+    path: keys.Text | None = None
     tokens: Literal["character", "word", "subword", "byte"] = "character"
-    vocabulary_size: int | None = field(default=None, metadata=_VOCABULARY)
+    vocabulary_size: keys.Vocabulary | None = None
     lower_case: bool = False
-    minimum_count: int = field(default=1, metadata=COUNT)
-    validation_fraction: float = field(
-        default=0.1, metadata={"above": 0.0, "maximum": 0.9}
-    )
-    batch_size: int = field(default=12, metadata=BATCH)
-    length: int = field(default=64, metadata=_LENGTH)
-    steps_per_epoch: int | None = field(default=None, metadata=COUNT)
-    evaluation_batch_size: int = field(default=16, metadata=BATCH)
-    evaluation_length: int = field(default=64, metadata=_LENGTH)
+    minimum_count: keys.Count = 1
+    validation_fraction: keys.HeldOut = 0.1
+    batch_size: keys.Batch = 12
+    length: _Length = 64
+    steps_per_epoch: keys.Count | None = None
+    evaluation_batch_size: keys.Batch = 16
+    evaluation_length: _Length = 64
 
 
-@dataclass(frozen=True)
-class ExplicitConfig:
+class ExplicitConfig(Config):
     """Arguments of `ExplicitTransformerBackbone` or `TransformerXLBackbone`."""
 
-    num_layers: int = field(metadata=LAYERS)
+    num_layers: keys.Layers
     weight_tied: bool = False
     recompute: bool = False
 
 
-@dataclass(frozen=True)
-class TransformerConfig(components(gradient="neumann", regularizer="contraction")):
+class TransformerConfig(Components):
     """Arguments of `DEQTransformerBackbone`; see there.
 
     Args:
@@ -71,24 +63,24 @@ class TransformerConfig(components(gradient="neumann", regularizer="contraction"
         transformer_xl: Transformer-XL to train instead, with the same effect.
     """
 
-    hidden_dim: int = field(metadata=WIDTH)
-    num_heads: int = field(metadata=WIDTH)
-    intermediate_dim: int = field(metadata=WIDTH)
-    embedding_dim: int | None = field(default=None, metadata=WIDTH)
-    cutoffs: list[int] = field(
-        default_factory=list, metadata={"max_items": 16, **_VOCABULARY}
-    )
-    div_val: int = field(default=1, metadata=WIDTH)
+    gradient: keys.Component = "neumann"
+    regularizer: keys.Component | None = "contraction"
+    hidden_dim: keys.Width
+    num_heads: keys.Width
+    intermediate_dim: keys.Width
+    embedding_dim: keys.Width | None = None
+    cutoffs: keys.Several[keys.Vocabulary] = []
+    div_val: keys.Width = 1
     normalize_first: bool = False
-    memory_length: int = field(default=0, metadata={**_LENGTH, "minimum": 0})
-    local_size: int | None = field(default=None, metadata=_LENGTH)
-    dropout: float = field(default=0.0, metadata=RATE)
-    attention_dropout: float = field(default=0.0, metadata=RATE)
+    memory_length: keys.integer(ge=0, le=2**16) = 0
+    local_size: _Length | None = None
+    dropout: keys.Rate = 0.0
+    attention_dropout: keys.Rate = 0.0
     weight_normalization: bool = True
     explicit: ExplicitConfig | None = None
     transformer_xl: ExplicitConfig | None = None
 
-    def __post_init__(self):
+    def model_post_init(self, context):
         if self.explicit is not None and self.transformer_xl is not None:
             raise InputError(
                 "`model.explicit` and `model.transformer_xl` are different networks. "
@@ -96,7 +88,6 @@ class TransformerConfig(components(gradient="neumann", regularizer="contraction"
             )
 
 
-@dataclass(frozen=True)
 class TextEvaluationConfig(EvaluationConfig):
     """The measurements of a trained model; see `EvaluationConfig`.
 
@@ -109,10 +100,11 @@ class TextEvaluationConfig(EvaluationConfig):
             validation loss.
     """
 
-    every_epochs: int = field(default=1, metadata=COUNT)
+    budgets: keys.Distinct[keys.Budget] = [2, 4, 6, 8, 12, 20, 30]
+    num_samples: keys.Batch = 8
+    every_epochs: keys.Count = 1
 
 
-@dataclass(frozen=True)
 class LanguageModelConfig(VariantsConfig):
     """A Transformer language model; see `VariantsConfig`.
 
@@ -122,11 +114,9 @@ class LanguageModelConfig(VariantsConfig):
     experiment: Literal["language_model"]
     model: TransformerConfig
     data: TextConfig = TextConfig()
-    evaluation: TextEvaluationConfig = TextEvaluationConfig(
-        [2, 4, 6, 8, 12, 20, 30], num_samples=8
-    )
+    evaluation: TextEvaluationConfig = TextEvaluationConfig()
 
-    def __post_init__(self):
+    def model_post_init(self, context):
         every_epochs = self.evaluation.every_epochs
         num_epochs = sum(phase.epochs for phase in self.phases)
         if every_epochs > num_epochs:

@@ -1,22 +1,18 @@
 """The config of a multiscale DEQ for segmentation, with all defaults."""
 
 import math
-from dataclasses import dataclass, field
 from typing import Literal
 
-from ...config.bounds import BATCH, COUNT, NATURAL, SIDE, WINDOW
-from ...config.fields import EvaluationConfig, VariantsConfig
+from ...config import keys
+from ...config.fields import Config, EvaluationConfig, VariantsConfig
 from ...errors import InputError
 from ..classification.schema import MDEQBackboneConfig
-
-_SIZE = {"num_items": 2, **SIDE}
 
 # Limit of the dataset `shapes`, which is held in memory.
 _MOST_PIXELS = 2**28
 
 
-@dataclass(frozen=True)
-class SegmentationAugmentationConfig:
+class SegmentationAugmentationConfig(Config):
     """Random changes of the training images in addition to the crop.
 
     Args:
@@ -29,8 +25,7 @@ class SegmentationAugmentationConfig:
     horizontal_flip: bool = False
 
 
-@dataclass(frozen=True)
-class SegmentationDataConfig:
+class SegmentationDataConfig(Config):
     """The images and the labels of their pixels.
 
     Args:
@@ -58,18 +53,18 @@ class SegmentationDataConfig:
     """
 
     name: Literal["shapes", "cityscapes"] = "shapes"
-    directory: str | None = None
-    image_size: list[int] | None = field(default=None, metadata=_SIZE)
-    crop_size: list[int] | None = field(default=None, metadata=_SIZE)
-    batch_size: int = field(default=8, metadata=BATCH)
-    steps_per_epoch: int | None = field(default=None, metadata=COUNT)
-    evaluation_batch_size: int = field(default=8, metadata=BATCH)
-    train_examples: int | None = field(default=None, metadata=COUNT)
-    validation_examples: int | None = field(default=None, metadata=COUNT)
-    test_examples: int | None = field(default=None, metadata=COUNT)
+    directory: keys.Text | None = None
+    image_size: keys.Pair[keys.Side] | None = None
+    crop_size: keys.Pair[keys.Side] | None = None
+    batch_size: keys.Batch = 8
+    steps_per_epoch: keys.Count | None = None
+    evaluation_batch_size: keys.Batch = 8
+    train_examples: keys.Count | None = None
+    validation_examples: keys.Count | None = None
+    test_examples: keys.Count | None = None
     augmentation: SegmentationAugmentationConfig = SegmentationAugmentationConfig()
 
-    def __post_init__(self):
+    def model_post_init(self, context):
         size = self.image_size or (64, 128)
         num_examples = (self.train_examples or 256) + (self.test_examples or 64)
         if self.name == "shapes" and num_examples * math.prod(size) > _MOST_PIXELS:
@@ -80,7 +75,6 @@ class SegmentationDataConfig:
             )
 
 
-@dataclass(frozen=True)
 class MDEQSegmenterConfig(MDEQBackboneConfig):
     """Arguments of `MDEQBackbone` and `MDEQImageSegmenter`; see there.
 
@@ -89,14 +83,11 @@ class MDEQSegmenterConfig(MDEQBackboneConfig):
         batch_norm_momentum: Float. Momentum of batch normalization in stem and head.
     """
 
-    kernel_size: int = field(default=1, metadata=WINDOW)
-    batch_norm_momentum: float = field(
-        default=0.99, metadata={"minimum": 0.0, "maximum": 0.9999}
-    )
+    kernel_size: keys.Window = 1
+    batch_norm_momentum: keys.number(ge=0, le=0.9999) = 0.99
 
 
-@dataclass(frozen=True)
-class HardExamplesConfig:
+class HardExamplesConfig(Config):
     """Online hard example mining: only the hardest pixels of a batch count.
 
     Args:
@@ -104,11 +95,10 @@ class HardExamplesConfig:
         keep: Non-negative integer. Number of hardest pixels that always count.
     """
 
-    threshold: float = field(default=0.9, metadata={"above": 0.0, "maximum": 1.0})
-    keep: int = field(default=131072, metadata=NATURAL)
+    threshold: keys.number(gt=0, le=1) = 0.9
+    keep: keys.Natural = 131072
 
 
-@dataclass(frozen=True)
 class SegmentationEvaluationConfig(EvaluationConfig):
     """The measurements of a trained model; see `EvaluationConfig`.
 
@@ -117,10 +107,9 @@ class SegmentationEvaluationConfig(EvaluationConfig):
             of predicted and true classes, at the largest budget.
     """
 
-    num_overlays: int = field(default=4, metadata=NATURAL)
+    num_overlays: keys.Natural = 4
 
 
-@dataclass(frozen=True)
 class MDEQSegmentationConfig(VariantsConfig):
     """A multiscale DEQ that segments images; see `VariantsConfig`.
 
@@ -133,8 +122,6 @@ class MDEQSegmentationConfig(VariantsConfig):
     experiment: Literal["mdeq_segmentation"]
     model: MDEQSegmenterConfig
     data: SegmentationDataConfig = SegmentationDataConfig()
-    class_weights: list[float] | None = field(
-        default=None, metadata={"above": 0, "non_empty": True}
-    )
+    class_weights: keys.Some[keys.Positive] | None = None
     ohem: HardExamplesConfig | None = None
     evaluation: SegmentationEvaluationConfig = SegmentationEvaluationConfig()

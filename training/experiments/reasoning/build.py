@@ -5,19 +5,18 @@ from keras import ops
 
 import deq_keras
 
-from ...config.component_fields import name_and_arguments, normalized
 from ...data.reasoning import TASKS
 from ...errors import InputError, config_errors
+from ...runs.components import named
 from ...runs.phases import set_strategies
 
 _CELLS = {
-    "attentioncell": deq_keras.layers.AttentionCell,
-    "automatoncell": deq_keras.layers.AutomatonCell,
-    "boardcell": deq_keras.layers.BoardCell,
-    "mixercell": deq_keras.layers.MixerCell,
-    "recallcell": deq_keras.layers.RecallCell,
+    "attention_cell": deq_keras.layers.AttentionCell,
+    "automaton_cell": deq_keras.layers.AutomatonCell,
+    "board_cell": deq_keras.layers.BoardCell,
+    "mixer_cell": deq_keras.layers.MixerCell,
+    "recall_cell": deq_keras.layers.RecallCell,
 }
-_TASKS = {normalized(name): make for name, make in TASKS.items()}
 
 
 def build_task(config):
@@ -26,7 +25,7 @@ def build_task(config):
     Raises:
         InputError: If an argument of the task is invalid.
     """
-    make, arguments = _named(_TASKS, config)
+    make, arguments = named("data.task", config, TASKS)
     with config_errors("data.task"):
         return make(**arguments)
 
@@ -48,7 +47,7 @@ def build_reasoner(config, task, precision):
     """
     policy = keras.DTypePolicy(precision)
     encoder = _encoder(config.embedding_units, task, policy)
-    cell, arguments = _named(_CELLS, config.cell)
+    cell, arguments = named("model.cell", config.cell, _CELLS)
     with config_errors("model"):
         backbone = deq_keras.models.ReasonerBackbone(
             cell(**arguments, dtype=policy, name="cell"),
@@ -125,12 +124,6 @@ def check_iteration(phase):
             "solve then shows the answers at all budgets. Received: "
             f"solver={phase.solver!r}."
         )
-
-
-def _named(factories, config):
-    """Returns the constructor of an object and its arguments."""
-    name, arguments = name_and_arguments(config)
-    return factories[normalized(name)], arguments
 
 
 def _input_size(task):

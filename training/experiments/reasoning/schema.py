@@ -1,21 +1,21 @@
 """The config of a reasoning experiment, with all defaults."""
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from ...config.bounds import BATCH, BUDGET, COUNT, DRAWN, SEED, WIDTH
-from ...config.component_fields import REASONING_CELL, component, components
-from ...config.fields import EvaluationConfig, SegmentsConfig, VariantsConfig
-from ...data.reasoning import TASKS
+from ...config import keys
+from ...config.fields import (
+    Components,
+    Config,
+    EvaluationConfig,
+    SegmentsConfig,
+    VariantsConfig,
+)
 
 # Each task checks its own range; see `ReasoningTask.levels`.
-_LEVEL = {"minimum": 0, "maximum": 2**14}
-
-_TASK = component(tuple(TASKS), plug_ins=False)
+_Level = keys.integer(ge=0, le=2**14)
 
 
-@dataclass(frozen=True)
-class LevelConfig:
+class LevelConfig(Config):
     """Held-out examples of one level of the task.
 
     Args:
@@ -23,15 +23,11 @@ class LevelConfig:
         examples: Integer, at least 2. Number of examples.
     """
 
-    level: int = field(metadata=_LEVEL)
-    examples: int = field(default=128, metadata={**DRAWN, "minimum": 2})
+    level: _Level
+    examples: keys.integer(ge=2, le=10_000_000) = 128
 
 
-_LEVELS = {"non_empty": True, "max_items": 32}
-
-
-@dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Config):
     """The problems, which are all generated.
 
     Args:
@@ -53,22 +49,17 @@ class DataConfig:
             examples follow the seed of the run.
     """
 
-    levels: list[int] = field(metadata={"non_empty": True, **_LEVEL})
-    validation: list[LevelConfig] = field(metadata=_LEVELS)
-    test: list[LevelConfig] = field(metadata=_LEVELS)
-    task: Any = field(metadata=_TASK)
-    updates_per_epoch: int = field(default=250, metadata=COUNT)
-    batch_size: int = field(default=32, metadata=BATCH)
-    evaluation_batch_size: int = field(default=64, metadata={**BATCH, "minimum": 3})
-    seed: int = field(default=0, metadata=SEED)
+    levels: keys.Some[_Level]
+    validation: keys.Some[LevelConfig]
+    test: keys.Some[LevelConfig]
+    task: keys.Component
+    updates_per_epoch: keys.Count = 250
+    batch_size: keys.Batch = 32
+    evaluation_batch_size: keys.integer(ge=3, le=2**20) = 64
+    seed: keys.Seed = 0
 
 
-@dataclass(frozen=True)
-class ModelConfig(
-    components(
-        solver="fixed_point_iteration", gradient="truncated", initial_state="mixed"
-    )
-):
+class ModelConfig(Components):
     """A `ReasonerTagger`.
 
     Args:
@@ -81,12 +72,14 @@ class ModelConfig(
             whose single solve yields the results at all budgets.
     """
 
-    cell: Any = field(metadata=REASONING_CELL)
-    embedding_units: int | None = field(default=None, metadata=WIDTH)
+    solver: keys.Component = "fixed_point_iteration"
+    gradient: keys.Component = "truncated"
+    initial_state: keys.Component = "mixed"
+    cell: keys.Component
+    embedding_units: keys.Width | None = None
 
 
-@dataclass(frozen=True)
-class PictureConfig:
+class PictureConfig(Config):
     """An animation of the solution of a maze or a Sudoku.
 
     Args:
@@ -95,11 +88,10 @@ class PictureConfig:
             has one frame before each evaluation and one after the last.
     """
 
-    level: int = field(metadata=_LEVEL)
-    evaluations: int = field(default=64, metadata={**BUDGET, "maximum": 500})
+    level: _Level
+    evaluations: keys.integer(le=500) = 64
 
 
-@dataclass(frozen=True)
 class ReasoningEvaluationConfig(EvaluationConfig):
     """The measurements of a trained reasoner; see `EvaluationConfig`.
 
@@ -115,14 +107,13 @@ class ReasoningEvaluationConfig(EvaluationConfig):
         picture: Animation of one problem, or null.
     """
 
-    budgets: list[int] = field(
-        default_factory=list, metadata={"non_empty": True, "distinct": True, **BUDGET}
-    )
-    restarts: int | None = field(default=None, metadata={"minimum": 2, "maximum": 256})
+    budgets: keys.Distinct[keys.Budget] = [4, 8, 16, 32, 64, 128, 160, 320, 640]
+    num_samples: keys.Batch = 8
+    max_iter: keys.Budget = 160
+    restarts: keys.integer(ge=2, le=256) | None = None
     picture: PictureConfig | None = None
 
 
-@dataclass(frozen=True)
 class ReasoningConfig(VariantsConfig):
     """A reasoner; see `VariantsConfig`.
 
@@ -135,11 +126,7 @@ class ReasoningConfig(VariantsConfig):
 
     experiment: Literal["reasoning"]
     model: ModelConfig
-    data: DataConfig = field(kw_only=True)
-    label_smoothing: float = field(
-        default=0.0, metadata={"minimum": 0.0, "maximum": 0.99}
-    )
+    data: DataConfig
+    label_smoothing: keys.Rate = 0.0
     segments: SegmentsConfig | None = None
-    evaluation: ReasoningEvaluationConfig = ReasoningEvaluationConfig(
-        [4, 8, 16, 32, 64, 128, 160, 320, 640], num_samples=8, max_iter=160
-    )
+    evaluation: ReasoningEvaluationConfig = ReasoningEvaluationConfig()

@@ -1,17 +1,14 @@
 """The config of the scalar models, with all defaults."""
 
-from dataclasses import dataclass, field
 from typing import Literal
 
-from ...config.bounds import BATCH, DRAWN, WIDTH
-from ...config.component_fields import components
-from ...config.fields import EvaluationConfig, VariantsConfig
+from ...config import keys
+from ...config.fields import Components, Config, EvaluationConfig, VariantsConfig
 
 _SOLVERS = Literal["fixed_point_iteration", "anderson", "broyden"]
 
 
-@dataclass(frozen=True)
-class TargetConfig:
+class TargetConfig(Config):
     """Pairs (x, h(x) + noise), with x uniform.
 
     Args:
@@ -24,25 +21,23 @@ class TargetConfig:
         batch_size: Positive integer. Batch size of training.
     """
 
-    train_examples: int = field(default=4096, metadata=DRAWN)
-    validation_examples: int = field(default=1000, metadata=DRAWN)
-    limit: float = field(default=2.0, metadata={"above": 0, "maximum": 1e6})
-    noise: float = field(default=0.05, metadata={"minimum": 0, "maximum": 1e6})
-    batch_size: int = field(default=256, metadata=BATCH)
+    train_examples: keys.Drawn = 4096
+    validation_examples: keys.Drawn = 1000
+    limit: keys.number(gt=0, le=1e6) = 2.0
+    noise: keys.number(ge=0, le=1e6) = 0.05
+    batch_size: keys.Batch = 256
 
 
-@dataclass(frozen=True)
-class ScalarModelConfig(components()):
+class ScalarModelConfig(Components):
     """The scalar cell in an equilibrium layer.
 
     Args:
         units: Positive integer. Hidden units. The model has 4 * units parameters.
     """
 
-    units: int = field(default=50, metadata=WIDTH)
+    units: keys.Width = 50
 
 
-@dataclass(frozen=True)
 class SyntheticEvaluationConfig(EvaluationConfig):
     """The measurements of a trained model; see `EvaluationConfig`.
 
@@ -53,15 +48,12 @@ class SyntheticEvaluationConfig(EvaluationConfig):
         tol: Float. Relative residual at which a sample has converged.
     """
 
-    solvers: list[_SOLVERS] = field(
-        default_factory=lambda: ["fixed_point_iteration", "anderson", "broyden"],
-        metadata={"non_empty": True, "distinct": True},
-    )
-    tol: float = field(default=1e-3, metadata={"minimum": 0})
+    max_iter: keys.Budget = 100
+    solvers: keys.Distinct[_SOLVERS] = ["fixed_point_iteration", "anderson", "broyden"]
+    tol: keys.NonNegative = 1e-3
 
 
-@dataclass(frozen=True)
-class FigureConfig:
+class FigureConfig(Config):
     """The figure of each model.
 
     Args:
@@ -71,19 +63,16 @@ class FigureConfig:
         evaluations: Positive integer. Length of a trajectory.
     """
 
-    slices: list[float] = field(
-        default_factory=lambda: [1.0, 0.5, -1.9], metadata={"non_empty": True}
-    )
+    slices: keys.Some[keys.Number] = [1.0, 0.5, -1.9]
     solver: _SOLVERS = "fixed_point_iteration"
-    evaluations: int = field(default=12, metadata={"minimum": 1, "maximum": 1000})
+    evaluations: keys.integer(le=1000) = 12
 
 
-@dataclass(frozen=True)
 class SyntheticConfig(VariantsConfig):
     """A scalar equilibrium model of a curve; see `VariantsConfig`."""
 
     experiment: Literal["synthetic"]
     model: ScalarModelConfig
     data: TargetConfig = TargetConfig()
-    evaluation: SyntheticEvaluationConfig = SyntheticEvaluationConfig(max_iter=100)
+    evaluation: SyntheticEvaluationConfig = SyntheticEvaluationConfig()
     figure: FigureConfig = FigureConfig()

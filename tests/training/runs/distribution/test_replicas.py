@@ -22,7 +22,7 @@ from training.config.fields import DistributionConfig
 from training.experiments.mdeq_segmentation.loss import PixelCrossEntropy
 from training.runs import distribution
 
-two = distribution.start(DistributionConfig("mirrored", logical_cpus=2))
+two = distribution.start(DistributionConfig(strategy="mirrored", logical_cpus=2))
 random = np.random.default_rng(0)
 # The second replica's half is elsewhere: statistics of a half are not the whole's.
 x = random.normal(size=(8, 3)).astype("float32")

@@ -46,13 +46,13 @@ def test_default_is_one_device(small):
 
 def test_missing_device_raises():
     with pytest.raises(InputError, match=r"\['CPU:0'\].*devices=\['CPU:0', 'CPU"):
-        start(DistributionConfig("mirrored", devices=["CPU:0", "CPU:1"]))
+        start(DistributionConfig(strategy="mirrored", devices=["CPU:0", "CPU:1"]))
 
 
 def test_cpu_cannot_be_divided_after_the_start():
     tf.config.list_logical_devices()
     with pytest.raises(InputError, match="before TensorFlow starts.*logical_cpus=3"):
-        start(DistributionConfig("mirrored", logical_cpus=3))
+        start(DistributionConfig(strategy="mirrored", logical_cpus=3))
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def _digits(config, seed):
 
 
 def _normalized_stem(inputs, units):
-    return stem(inputs, StemConfig(units))
+    return stem(inputs, StemConfig(filters=units))
 
 
 def _flattened(inputs, units):
@@ -112,7 +112,7 @@ def _pooled(num_classes, pool_size=None):
     """Returns a `decode` for images: a dense layer on means over all pixels, or over
     windows."""
     return functools.partial(
-        head, config=HeadConfig(pool_size), num_classes=num_classes
+        head, config=HeadConfig(pool_size=pool_size), num_classes=num_classes
     )
 
 

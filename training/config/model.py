@@ -1,0 +1,120 @@
+"""The base class of all config sections, and the messages of their errors."""
+
+import pydantic
+
+from ..errors import InputError
+from .errors import closest, join, place, received
+from .keys import check_sizes
+
+_KINDS = {
+    "boolean": "true or false",
+    "component": "a component: its name, or a mapping of `class_name` and arguments",
+    "integer": "an integer",
+    "null": "null",
+    "number": "a number",
+    "object": "a mapping",
+    "string": "a string",
+}
+_LIMITS = {
+    "exclusiveMinimum": ">",
+    "minimum": ">=",
+    "maximum": "<=",
+    "maxLength": "with a length <=",
+}
+
+
+class Config(pydantic.BaseModel):
+    """A section of a config. It has no other keys, and its values never change."""
+
+    model_config = pydantic.ConfigDict(
+        allow_inf_nan=False, extra="forbid", frozen=True, strict=True
+    )
+
+
+def validate(cls, mapping):
+    """Returns the `Config` of a class from a plain mapping.
+
+    Raises:
+        InputError: For an unknown or missing key and for an invalid value, with the
+            dotted path, what was expected and what was received.
+    """
+    check_sizes(mapping)
+    try:
+        return cls.model_validate(mapping)
+    except pydantic.ValidationError as error:
+        raise InputError(_message(error.errors(include_url=False), cls)) from None
+
+
+def expected(schema):
+    """Returns the values that a JSON schema allows, in words."""
+    if "anyOf" in schema:
+        return ", or ".join(map(expected, schema["anyOf"]))
+    if "enum" in schema:
+        return f"one of {', '.join(map(_yaml, schema['enum']))}"
+    if "const" in schema:
+        return _yaml(schema["const"])
+    kind = "object" if {"$ref", "oneOf"} & schema.keys() else schema["type"]
+    if kind == "array":
+        fewest, most = schema.get("minItems", 0), schema["maxItems"]
+        size = f"{fewest} to {most}" if fewest < most else most
+        return f"a list of {size} elements, each {expected(schema['items'])}"
+    if "maxProperties" in schema:
+        return (
+            f"a mapping of {schema['minProperties']} to {schema['maxProperties']} keys"
+        )
+    limits = [f"{sign} {schema[key]}" for key, sign in _LIMITS.items() if key in schema]
+    return f"{_KINDS[kind]} {' and '.join(limits)}".rstrip()
+
+
+def _yaml(value):
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _message(errors, cls):
+    """Returns the message of one of pydantic's errors."""
+    # An unknown key is often a missing one, misspelled.
+    error = min(errors, key=lambda one: one["type"] == "missing")
+    kind, value = error["type"], error["input"]
+    path, schema, known = _find(error["loc"], cls)
+    if kind == "missing":
+        return f"{place(path)} is required and is missing."
+    if kind == "extra_forbidden":
+        return _unknown_key(path, error["loc"][-1], known)
+    if kind == "union_tag_invalid":
+        path, value = join(path, "name"), value["name"]
+        schema = {"enum": list(schema["discriminator"]["mapping"])}
+    text = expected(schema)
+    if kind == "value_error":  # Raised by a function of ours.
+        cause = error["ctx"]["error"]
+        if isinstance(cause, InputError):
+            return str(cause)
+        text = str(cause) or text
+    names = [name for name in schema.get("enum", ()) if isinstance(name, str)]
+    hint = closest(value, names)
+    return f"{place(path)} must be {text}. {received(path, value)}{hint}"
+
+
+def _find(location, cls):
+    """Returns the dotted path and the schema of a location, and the keys beside it."""
+    root = schema = cls.model_json_schema()
+    path, known = "", {}
+    for part in location:
+        schema = schema.get("anyOf", [schema])[0]  # The other option is null.
+        if "discriminator" in schema:
+            # Pydantic also names the alternative of a union.
+            schema = {"$ref": schema["discriminator"]["mapping"][part]}
+            continue
+        if "$ref" in schema:
+            schema = root["$defs"][schema["$ref"].rpartition("/")[2]]
+        path, known = join(path, part), schema.get("properties", {})
+        schema = schema["items"] if isinstance(part, int) else known.get(part, {})
+    return path, schema, known
+
+
+def _unknown_key(path, key, known):
+    parent = path.removesuffix(key).removesuffix(".")
+    hint = closest(key, known)
+    if hint and parent:
+        hint = hint.replace("`", f"`{parent}.", 1)
+    names = ", ".join(known)
+    return f"Unknown key {place(path)}.{hint} {place(parent)} takes: {names}."

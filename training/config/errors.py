@@ -9,7 +9,6 @@ import reprlib
 from ..errors import InputError
 
 _LONGEST_PATH = 200
-_LONGEST_INTEGER = 10**30
 
 
 class _Shortener(reprlib.Repr):
@@ -21,11 +20,9 @@ class _Shortener(reprlib.Repr):
         self.maxstring = self.maxother = 80
 
     def repr_int(self, value, level):
-        # Python itself refuses to write out integers of more than 4300 digits.
-        if abs(value) < _LONGEST_INTEGER:
-            return repr(value)
-        sign = "a negative" if value < 0 else "an"
-        return f"{sign} integer of about {value.bit_length() * 0.30103:.0f} digits"
+        # Python refuses to write more than 4300 decimal digits.
+        is_short = value.bit_length() < 100
+        return repr(value) if is_short else f"{value:#x}"[:20] + "..."
 
 
 _shortener = _Shortener()

@@ -43,6 +43,7 @@ class OptimizerConfig(Config):
             the warm-up. `step` multiplies by `decay_factor` after each epoch in
             `decay_epochs`. `plateau` multiplies by it if the monitored score has not
             improved for `patience` epochs, down to `final_learning_rate`.
+        final_learning_rate: Float. The lowest learning rate.
         warmup_epochs: Float. Epochs in which the learning rate rises linearly from 0,
             for `cosine`, `constant` and `inverse_square_root`, which requires them.
         decay_epochs: List of ascending floats. Epochs after which `step` decays. Only
@@ -65,9 +66,9 @@ class OptimizerConfig(Config):
     schedule: Literal[
         "constant", "cosine", "inverse_square_root", "plateau", "poly", "step"
     ] = "cosine"
-    final_learning_rate: keys.number(ge=0, le=1e6) = 1e-6
-    warmup_epochs: keys.number(ge=0, le=1e6) = 0.0
-    decay_epochs: keys.Some[keys.number(gt=0, le=1e6)] | None = None
+    final_learning_rate: keys.number(ge=0, le=1_000_000) = 1e-6
+    warmup_epochs: keys.number(ge=0, le=1_000_000) = 0.0
+    decay_epochs: keys.Some[keys.number(gt=0, le=1_000_000)] | None = None
     decay_factor: keys.number(gt=0, le=0.99999) = 0.1
     patience: keys.Epochs = 5
     weight_decay: keys.NonNegative | None = None
@@ -124,10 +125,6 @@ class PhaseConfig(Components):
     `inherit` selects the model's component.
 
     Args:
-        solver: Solver of the phase.
-        gradient: Gradient of the phase.
-        regularizer: Regularizer of the phase. Null for none.
-        initial_state: Initial state of the phase.
         epochs: Positive integer. Number of epochs.
         name: String. Name of the phase in logs.
         max_iter_jitter: Non-negative integer. Largest random reduction of a training
@@ -259,6 +256,6 @@ class VariantsConfig(Config):
     imports: keys.Several[keys.Text] = []
     optimizer: OptimizerConfig = OptimizerConfig()
     distribution: DistributionConfig = DistributionConfig()
-    variants: keys.Changes = {"model": {}}
-    tasks: keys.Changes | None = None
-    published: dict[str, Any] = {}
+    variants: keys.Changes[dict[str, Any]] = {"model": {}}
+    tasks: keys.Changes[keys.NonEmpty] | None = None
+    published: dict[str, dict[str, keys.Result]] = {}

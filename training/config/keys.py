@@ -75,11 +75,12 @@ Distinct = Annotated[Some[T], AfterValidator(_check_distinct)]
 
 
 def _check_names(mapping):
-    """Requires keys that name folders on all file systems."""
+    """Requires keys that name folders on all file systems, but not those of seeds."""
     for name in mapping:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
+        if not re.fullmatch(r"(?!seed_\d+$)[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
             raise ValueError(
-                "a mapping whose keys are names of at most 64 letters, digits, - and _"
+                "a mapping whose keys are names of at most 64 letters, digits, - and "
+                "_, but not seed_0"
             )
     if len({name.lower() for name in mapping}) < len(mapping):
         raise ValueError("a mapping whose keys differ in more than their case")
@@ -88,7 +89,22 @@ def _check_names(mapping):
 
 # Mapping of names to dicts of dotted paths and values.
 Changes = Annotated[
-    dict[str, Any], Field(min_length=1, max_length=100), AfterValidator(_check_names)
+    dict[str, T], Field(min_length=1, max_length=100), AfterValidator(_check_names)
+]
+
+
+NonEmpty = Annotated[dict[str, Any], Field(min_length=1, max_length=100)]
+
+
+def _check_result(value):
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError
+    return value
+
+
+# A number of a paper, or its text.
+Result = Annotated[
+    Any, AfterValidator(_check_result), WithJsonSchema({"type": "result"})
 ]
 
 

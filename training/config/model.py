@@ -8,11 +8,12 @@ from .keys import check_sizes
 
 _KINDS = {
     "boolean": "true or false",
-    "component": "a component: its name, or a mapping of `class_name` and arguments",
+    "component": "a component, alone or as `class_name` with arguments",
     "integer": "an integer",
     "null": "null",
     "number": "a number",
     "object": "a mapping",
+    "result": "a number or text",
     "string": "a string",
 }
 _LIMITS = {
@@ -107,7 +108,8 @@ def _find(location, cls):
         if "$ref" in schema:
             schema = root["$defs"][schema["$ref"].rpartition("/")[2]]
         path, known = join(path, part), schema.get("properties", {})
-        schema = schema["items"] if isinstance(part, int) else known.get(part, {})
+        others = schema.get("items") or schema.get("additionalProperties")
+        schema = known.get(part, others)
     return path, schema, known
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 
 from .. import registry
 from ..errors import InputError
@@ -13,28 +12,21 @@ from .sanitize import MAX_KEY, dump, parse, plain
 # Far above the size of any config, but fast to read.
 _MAX_BYTES = 2**18
 
+# One process trains all variants with one strategy, the same modules and seeds.
+_SHARED = ["variants", "tasks", "published", "distribution", "imports", "seeds"]
+
 
 def load(path, overrides=()):
     """Returns the validated config of a YAML file.
 
     Args:
-        path: the YAML file.
-        overrides: strings `a.b=c` with YAML values, applied in order. A list element
-            is named by its index, as in `phases.0.epochs=2`.
+        path: Path of the file.
+        overrides: List of strings `a.b=c` with YAML values, applied in order. A list
+            element is named by its index, as in `phases.0.epochs=2`.
 
     Raises:
-        InputError: if the file cannot be read or the config is not valid.
+        InputError: If the file cannot be read or the config is not valid.
     """
-    mapping = read_yaml(path)
-    assignments = [parse_override(override) for override in overrides]
-    try:
-        return resolve(mapping, assignments)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-
-
-def read_yaml(path):
-    """Returns the plain tree of a YAML file."""
     try:
         with open(path, "rb") as file:
             content = file.read(_MAX_BYTES + 1)
@@ -42,10 +34,33 @@ def read_yaml(path):
             raise InputError(
                 f"it is longer than {_MAX_BYTES} bytes, so it is not a config."
             )
-        return parse(content.decode("utf-8-sig"))
+        mapping = parse(content.decode("utf-8-sig"))
     # ValueError: a path with a null byte, or text that is not UTF-8.
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot read the config {path}: {error}") from error
+    assignments = [parse_override(override) for override in overrides]
+    try:
+        return resolve(mapping, assignments)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def parse_override(override):
+    """Returns the path and the value of a string `a.b=c` with a YAML value.
+
+    Raises:
+        InputError: If it has another form.
+    """
+    path, equals, text = override.partition("=")
+    if not equals or not all(path.split(".")) or len(path) > MAX_KEY:
+        raise InputError(
+            "An override must have the form a.b=value, with a path of at most "
+            f"{MAX_KEY} characters. Received: {shortened(override)}."
+        )
+    try:
+        return path, parse(text)
+    except InputError as error:
+        raise InputError(f"--set {shortened(override)}: {error}") from error
 
 
 def resolve(mapping, assignments=()):
@@ -53,24 +68,47 @@ def resolve(mapping, assignments=()):
     mapping = plain(mapping)
     if not isinstance(mapping, dict):
         raise InputError(f"A config must hold a mapping. {received('', mapping)}")
-    cls = _schema(mapping.get("experiment"))
+    name, names = mapping.get("experiment"), registry.names()
+    if name not in names:
+        fail("experiment", f"one of {', '.join(names)}", name, closest(name, names))
+    cls = registry.find(name).schema
     config = validate(cls, mapping)
-    _check_published(config)
     if assignments:
         # Assigns to the mapping with all defaults, to change parts of a default.
-        mapping = assign(to_mapping(config), assignments)
-        if {"variants", "tasks"} & set(dict(assignments)):
+        mapping, assigned = assign(to_mapping(config), assignments), dict(assignments)
+        config = validate(cls, mapping)
+        if {"variants", "tasks"} & assigned.keys():
             # Drops published numbers of variants that the assignments remove.
-            names = variant_names(validate(cls, mapping))
+            names = variant_names(config)
             mapping["published"] = {
                 heading: {name: row[name] for name in row if name in names}
-                for heading, row in mapping["published"].items()
+                for heading, row in config.published.items()
             }
-        config = validate(cls, mapping)
-        _check_published(config)
-        _check_seed(config, assignments)
-    known = {}
-    for name in variant_names(config):
+            config = validate(cls, mapping)
+        # A resolved config has both keys: only an override shows that `seed` is wanted.
+        if config.seeds is not None and "seed" in assigned:
+            raise InputError(
+                "`seed` is not used where a config has `seeds`. Set seeds="
+                f"[{config.seed}], or also seeds=null. Received: seed={config.seed}, "
+                f"seeds={config.seeds}."
+            )
+    _check_variants(config)
+    return config
+
+
+def _check_variants(config):
+    """Raises `InputError` if variants are invalid, equal, or not those published."""
+    shared = _SHARED if config.seeds is None else [*_SHARED, "seed"]
+    for kind in ("variants", "tasks"):
+        for name, changes in (getattr(config, kind) or {}).items():
+            for path in changes:
+                if path.partition(".")[0] in shared:
+                    raise InputError(
+                        f"`{kind}.{name}` cannot change {', '.join(shared)}, which all "
+                        f"variants share. Received: {path}."
+                    )
+    known, names = {}, variant_names(config)
+    for name in names:
         values = json.dumps({**to_mapping(variant(config, name)), "variants": None})
         other = known.setdefault(values, name)
         if other != name:
@@ -78,34 +116,14 @@ def resolve(mapping, assignments=()):
                 f"The variants `{other}` and `{name}` must differ. Remove one, or set "
                 "`seeds` to train with several seeds. Received: equal values."
             )
-    return config
-
-
-def _check_published(config):
-    names = variant_names(config)
-    for heading, numbers in config.published.items():
-        path = f"published.{heading}"
-        if not isinstance(numbers, dict):
-            fail(path, "a mapping of variants to numbers or texts", numbers)
-        for name, value in numbers.items():
+    for heading, row in config.published.items():
+        for name in row:
             if name not in names:
                 raise InputError(
-                    f"`{path}` must name variants of the config: {', '.join(names)}. "
-                    f"Received: variant={shortened(name)}.{closest(name, names)}"
+                    f"`published.{heading}` must name variants of the config: "
+                    f"{', '.join(names)}. Received: variant={shortened(name)}."
+                    f"{closest(name, names)}"
                 )
-            if isinstance(value, bool) or not isinstance(value, int | float | str):
-                fail(f"{path}.{name}", "a number or a text", value)
-
-
-def _check_seed(config, assignments):
-    # A resolved config has both keys, so only an override shows that `seed` is wanted.
-    seeds = getattr(config, "seeds", None)
-    if seeds is not None and "seed" in dict(assignments):
-        raise InputError(
-            "`seed` is not used where a config has `seeds`. Set seeds="
-            f"[{config.seed}], or also seeds=null. Received: seed={config.seed}, "
-            f"seeds={seeds}."
-        )
 
 
 def to_mapping(config):
@@ -118,9 +136,42 @@ def to_yaml(config):
     return dump(to_mapping(config))
 
 
+def _variants(config):
+    """Returns a dict of variants, on every task if any, to lists of assignments."""
+    variants = {name: [*changes.items()] for name, changes in config.variants.items()}
+    if config.tasks is None:
+        return variants
+    return {
+        f"{task}.{name}": [*of_task.items(), *of_variant]
+        for task, of_task in config.tasks.items()
+        for name, of_variant in variants.items()
+    }
+
+
 def variant_names(config):
     """Returns the names of all variants: of every variant on every task, if any."""
-    return list(_changes(config))
+    return list(_variants(config))
+
+
+def variant(config, name):
+    """Returns the config of one of the variants: its values replaced, no variants.
+
+    Raises:
+        InputError: If the variant does not exist or its values are invalid.
+    """
+    variants = _variants(config)
+    if name not in variants:
+        raise InputError(
+            f"There is no variant `{name}`.{closest(name, variants)} "
+            f"Variants: {', '.join(variants)}."
+        )
+    try:
+        mapping = assign(to_mapping(config), variants[name])
+        del mapping["variants"], mapping["tasks"], mapping["published"]
+        found = validate(type(config), mapping)
+    except InputError as error:
+        raise InputError(f"variant `{name}`: {error}") from error
+    return found.model_copy(update={"variants": {name: {}}})
 
 
 def run_names(config):
@@ -167,74 +218,6 @@ def run_config(config, run_name):
     return one.model_copy(update={"seed": seeds[run_name], "seeds": None})
 
 
-def variant(config, name):
-    """Returns the config of one of the variants: its values replaced, no variants.
-
-    Raises:
-        InputError: If the variant does not exist or its values are invalid.
-    """
-    changes = _changes(config)
-    if name not in changes:
-        raise InputError(
-            f"There is no variant `{name}`.{closest(name, changes)} "
-            f"Variants: {', '.join(changes)}."
-        )
-    assignments = [
-        assignment
-        for place, of_place in changes[name]
-        for assignment in _assignments(config, place, of_place)
-    ]
-    try:
-        mapping = assign(to_mapping(config), assignments)
-        del mapping["variants"], mapping["tasks"], mapping["published"]
-        found = validate(type(config), mapping)
-    except InputError as error:
-        raise InputError(f"variant `{name}`: {error}") from error
-    return found.model_copy(update={"variants": {name: {}}})
-
-
-def _changes(config):
-    """Returns a dict of variants to lists of places in the config and their changes."""
-    variants = {
-        name: [(f"variants.{name}", changes)]
-        for name, changes in config.variants.items()
-    }
-    if config.tasks is None:
-        return variants
-    return {
-        f"{task}.{name}": [(f"tasks.{task}", changes), *of_variant]
-        for task, changes in config.tasks.items()
-        for name, of_variant in variants.items()
-    }
-
-
-def _assignments(config, place, changes):
-    """Returns the pairs of paths and values of a variant or a task."""
-    kind, _, name = place.partition(".")
-    if not isinstance(changes, dict) or (kind == "tasks" and not changes):
-        alone = ", or {} for the config itself" if kind == "variants" else ""
-        raise InputError(
-            f"`{place}` must be a mapping of dotted paths to values{alone}. "
-            f"{received(name, changes)}"
-        )
-    if re.fullmatch(r"seed_\d+", name):
-        raise InputError(
-            f"`{kind}` must not be named like a seed. Choose another name, or set "
-            f"`seeds` to train with several seeds. Received: {name}."
-        )
-    shared = ["variants", "tasks", "published", "distribution", "imports", "seeds"]
-    if config.seeds is not None:
-        shared.append("seed")
-    for path in changes:
-        # One process trains all variants with one strategy, the same modules and seeds.
-        if path.partition(".")[0] in shared:
-            raise InputError(
-                f"`{place}` cannot change {', '.join(f'`{s}`' for s in shared)}"
-                f", which all variants share. Received: {path}."
-            )
-    return changes.items()
-
-
 def assign(mapping, assignments):
     """Returns a copy of `mapping` with values set at dotted paths.
 
@@ -252,9 +235,8 @@ def assign(mapping, assignments):
         path, value = pending.pop(0)
         *parents, last = path.split(".")
         node = mapping
-        for depth, key in enumerate(parents):
-            place = ".".join(parents[: depth + 1])
-            node = _descend(node, key, place)
+        for depth, key in enumerate(parents, 1):
+            node = _descend(node, key, ".".join(parents[:depth]))
         key = _index(node, last, path) if isinstance(node, list) else last
         old = node[key] if isinstance(node, list) else node.get(key)
         if _is_section(path, old, value):
@@ -291,31 +273,3 @@ def _index(node, key, place):
             f"`{place}` must be an index below {len(node)}. Received: {shortened(key)}."
         )
     return int(key)
-
-
-def parse_override(override):
-    """Returns the path and the value of a string `a.b=c` with a YAML value.
-
-    Raises:
-        InputError: if it has another form.
-    """
-    path, equals, text = override.partition("=")
-    if not equals or not all(path.split(".")) or len(path) > MAX_KEY:
-        raise InputError(
-            "An override must have the form a.b=value, with a path of at most "
-            f"{MAX_KEY} characters. Received: {shortened(override)}."
-        )
-    try:
-        return path, parse(text)
-    except InputError as error:
-        raise InputError(f"--set {shortened(override)}: {error}") from error
-
-
-def _schema(name):
-    names = registry.names()
-    if not isinstance(name, str) or name not in names:
-        raise InputError(
-            f"`experiment` must be one of {names}. "
-            f"{received('experiment', name)}{closest(name, names)}"
-        )
-    return registry.find(name).schema

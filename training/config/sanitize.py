@@ -14,13 +14,12 @@ import yaml
 from yaml.constructor import ConstructorError
 
 from ..errors import InputError
-from .errors import fail, join, place, shortened
+from .errors import fail, join, place
 
+MAX_KEY = 200
 _MAX_DEPTH = 32
 _MAX_VALUES = 10_000
-MAX_TEXT = 4096  # Maximum length of a path.
-MAX_KEY = 200
-_MAX_INTEGER = 2**63 - 1
+_MAX_TEXT = 4096  # Maximum length of a path.
 _MAX_MESSAGE = 300
 
 # YAML 1.1 requires a dot and a signed exponent in a float; other formats do not.
@@ -57,18 +56,25 @@ def parse(text):
         InputError: If it is invalid YAML or not a plain tree. Names the line if known.
     """
     try:
-        tree = yaml.load(text, _Loader)
+        return plain(yaml.load(text, _Loader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        words = ", ".join(filter(None, (error.context, error.problem)))[:_MAX_MESSAGE]
+        raise InputError(
+            f"line {mark.line + 1}, column {mark.column + 1}: {words}."
+        ) from error
     except yaml.YAMLError as error:
-        raise InputError(_reason(error)) from error
+        raise InputError(str(error).partition("\n")[0]) from error
     except RecursionError as error:
         raise InputError(f"it is nested more than {_MAX_DEPTH} levels deep.") from error
+    except InputError:
+        raise
     # Python's errors for a value such as `!!int abc`, or a date without such a day.
     except (ArithmeticError, LookupError, ValueError) as error:
         raise InputError(
             f"a value is not of the type that it looks like ({error}). If it is text, "
             "put it in quotes."
         ) from error
-    return plain(tree)
 
 
 def dump(tree):
@@ -97,8 +103,12 @@ def _plain(value, path, depth, counter):
             "counted as what it stands for. Leave out what has its default."
         )
     if isinstance(value, dict):
+        for key in value:
+            if not _is_text(key, MAX_KEY) or not key:
+                expected = f"text of 1 to {MAX_KEY} characters, a number in quotes"
+                fail(path, f"a mapping whose keys are {expected}", key)
         return {
-            _key(key, path): _plain(part, join(path, key), depth + 1, counter)
+            key: _plain(part, join(path, key), depth + 1, counter)
             for key, part in value.items()
         }
     if isinstance(value, list):
@@ -106,48 +116,23 @@ def _plain(value, path, depth, counter):
             _plain(part, join(path, index), depth + 1, counter)
             for index, part in enumerate(value)
         ]
-    _check_leaf(value, path)
+    if isinstance(value, str) and not _is_text(value, _MAX_TEXT):
+        expected = "without control characters or lone surrogates"
+        fail(path, f"text of at most {_MAX_TEXT} characters, {expected}", value)
+    if isinstance(value, float) and not math.isfinite(value):
+        fail(path, "a finite number", value)
+    if isinstance(value, int) and abs(value) >= 2**63:
+        fail(path, "an integer of at most 63 bits", value)
+    if value is not None and not isinstance(value, str | int | float):
+        expected = "text, a number, a boolean, null, a list or a mapping"
+        fail(path, f"{expected}, not of type {type(value).__name__}", value)
     return value
 
 
-def _key(key, path):
-    if type(key) is str and 1 <= len(key) <= MAX_KEY:
-        _check_characters(key, path)
-        return key
-    raise InputError(
-        f"{place(path)} must be a mapping whose keys are text of 1 to {MAX_KEY} "
-        f"characters. Put a number in quotes. Received: key={shortened(key)}."
+def _is_text(value, length):
+    """Returns whether a value is a short string without odd characters."""
+    return (
+        isinstance(value, str)
+        and len(value) <= length
+        and not any(unicodedata.category(one) in ("Cc", "Cs") for one in value)
     )
-
-
-def _check_leaf(value, path):
-    kind = type(value)
-    if kind is str:
-        if len(value) > MAX_TEXT:
-            fail(path, f"text of at most {MAX_TEXT} characters", value)
-        _check_characters(value, path)
-    elif kind is int:
-        if abs(value) > _MAX_INTEGER:
-            fail(path, "an integer of at most 63 bits", value)
-    elif kind is float:
-        if not math.isfinite(value):
-            fail(path, "a finite number", value)
-    elif kind is not bool and value is not None:
-        expected = "text, a number, a boolean, null, a list or a mapping"
-        fail(path, f"{expected}, not of type {kind.__name__}", value)
-
-
-def _check_characters(text, path):
-    """Refuses control characters and lone surrogates."""
-    if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
-        expected = "text of one line, without control characters or lone surrogates"
-        fail(path, expected, text)
-
-
-def _reason(error):
-    """Returns the first problem and its place, in one line."""
-    mark = getattr(error, "problem_mark", None)
-    if mark is None:
-        return str(error).partition("\n")[0]
-    words = ", ".join(filter(None, (error.context, error.problem)))
-    return f"line {mark.line + 1}, column {mark.column + 1}: {words[:_MAX_MESSAGE]}."

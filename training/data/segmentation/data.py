@@ -41,7 +41,7 @@ def load(config):
         InputError: If the data cannot be read or has fewer images than asked for.
     """
     source = _SOURCES[config.name]
-    image_size = _size(config.image_size, "image_size") or source.IMAGE_SIZE
+    image_size = tuple(config.image_size or source.IMAGE_SIZE)
     training, test = _splits(config, image_size)
     if len(training) < config.batch_size:
         raise InputError(
@@ -54,7 +54,7 @@ def load(config):
         test=test,
         classes=source.CLASSES,
         image_size=image_size,
-        crop_size=_size(config.crop_size, "crop_size") or image_size,
+        crop_size=tuple(config.crop_size or image_size),
         mean=source.MEAN,
         standard_deviation=source.STANDARD_DEVIATION,
     )
@@ -73,11 +73,3 @@ def _splits(config, image_size):
         first(training, config.train_examples, "train_examples"),
         first(test, config.test_examples, "test_examples"),
     )
-
-
-def _size(size, name):
-    if size is not None and len(size) != 2:
-        raise InputError(
-            f"`data.{name}` must be [height, width] in pixels. Received: {name}={size}."
-        )
-    return size and tuple(size)

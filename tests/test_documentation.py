@@ -9,6 +9,7 @@ import pkgutil
 import re
 import runpy
 import shlex
+import types
 
 import keras
 import numpy as np
@@ -130,6 +131,15 @@ def test_reference_has_every_public_name():
         public = importlib.import_module(package).__all__
         listed = {name for name in names if name.rpartition(".")[0] == package}
         assert listed == {f"{package}.{name}" for name in public}
+
+
+def test_every_config_key_has_a_meaning():
+    script = runpy.run_path(str(DOCS / "config_reference.py"))
+    page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri="api/config.md"))
+    text = script["on_page_markdown"](PAGES["docs/api/config.md"], page=page)
+    rows = re.findall(r"^\| `(.+?)` \|.*\| (.*) \|$", text, re.MULTILINE)
+    assert len(rows) > 100 and all(meaning.endswith(".") for _, meaning in rows)
+    assert {"phases.N.epochs", "model.explicit.network"} < dict(rows).keys()
 
 
 def test_slow_tests_of_ci_exist():

@@ -22,7 +22,13 @@ _OF_TASK = ("tie_weights", "num_experts", "expert_dropout", "auxiliary_weight")
 
 
 class LevelsConfig(Config):
-    """Arguments of `TrellisNetBackbone`, and of `TrellisNetCausalLM`; see there."""
+    """Arguments of `TrellisNetBackbone` and `TrellisNetCausalLM`; see there.
+
+    Args:
+        dilations: List of positive integers. Dilations of the levels, repeated
+            cyclically.
+        auxiliary_weight: Non-negative float. Weight of the auxiliary losses.
+    """
 
     num_layers: keys.Layers
     dilations: keys.Some[_Distance] = [1]
@@ -32,12 +38,15 @@ class LevelsConfig(Config):
 
 
 class TrellisNetModelConfig(Components):
-    """Arguments of `DEQTrellisNetBackbone`, and of `DEQTrellisNetCausalLM`; see there.
+    """Arguments of `DEQTrellisNetBackbone` and `DEQTrellisNetCausalLM`; see there.
 
     Args:
         explicit: Explicit levels to train instead of an equilibrium, as a baseline.
             `dilation_rate`, `cell_shift`, `solver`, `gradient`, `regularizer` and
             `initial_state` are then ignored.
+        tie_weights: Boolean. Whether the logits use the transposed embedding.
+        num_experts: Positive integer. Softmax distributions that are mixed.
+        expert_dropout: Float in [0, 1). Dropout rate of the experts' inputs.
     """
 
     gradient: keys.Component = "neumann"

@@ -81,7 +81,13 @@ class DataConfig(Config):
 
 
 class StemConfig(Config):
-    """Convolution, batch normalization and ReLU before the equilibrium layer."""
+    """Convolution, batch normalization and ReLU before the equilibrium layer.
+
+    Args:
+        filters: Positive integer. Filters of the convolution.
+        kernel_size: Positive integer. Side of its window in pixels.
+        strides: Positive integer. Its stride in pixels.
+    """
 
     filters: keys.Filters = 24
     kernel_size: keys.Window = 3
@@ -104,8 +110,8 @@ class HeadConfig(Config):
 class SingleScaleConfig(Components):
     """Stem, `DEQ(cell)` and head.
 
-    A phase can replace solver, gradient, regularizer and initial state. Each is a name
-    in `deq_keras`, alone or with arguments: `{class_name: anderson, max_iter: 12}`.
+    Args:
+        cell: `residual_block_cell` or a registered cell, with its arguments.
     """
 
     cell: keys.Component

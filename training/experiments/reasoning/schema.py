@@ -31,7 +31,7 @@ class DataConfig(Config):
     """The problems, which are all generated.
 
     Args:
-        task: Name in `TASKS`, alone or with its arguments: `{class_name: words,
+        task: Name of the task, alone or with its arguments: `{class_name: words,
             letters: generators}`.
         levels: List of integers. Levels of training. Each batch has one level, drawn
             uniformly from this list, which may contain duplicates.

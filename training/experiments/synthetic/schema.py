@@ -12,8 +12,8 @@ class TargetConfig(Config):
     """Pairs (x, h(x) + noise), with x uniform.
 
     Args:
-        train_examples: number of training pairs.
-        validation_examples: number of validation pairs.
+        train_examples: Positive integer. Number of training pairs.
+        validation_examples: Positive integer. Number of validation pairs.
         limit: Float. x is drawn from [-limit, limit]. The paper does not state its
             range; the slices of its figure are within 2.
         noise: Float. Standard deviation of the noise. We interpret the paper's
@@ -23,8 +23,8 @@ class TargetConfig(Config):
 
     train_examples: keys.Drawn = 4096
     validation_examples: keys.Drawn = 1000
-    limit: keys.number(gt=0, le=1e6) = 2.0
-    noise: keys.number(ge=0, le=1e6) = 0.05
+    limit: keys.number(gt=0, le=1_000_000) = 2.0
+    noise: keys.number(ge=0, le=1_000_000) = 0.05
     batch_size: keys.Batch = 256
 
 

@@ -5,7 +5,7 @@ import json
 
 from .. import registry
 from ..errors import InputError
-from .errors import closest, fail, received, shortened
+from .errors import closest, fail, join, received, shortened
 from .model import validate
 from .sanitize import MAX_KEY, dump, parse, plain
 
@@ -230,20 +230,34 @@ def assign(mapping, assignments):
         InputError: If the path does not exist, or the result is not a plain tree.
     """
     mapping = copy.deepcopy(mapping)
-    pending = list(assignments)
-    while pending:
-        path, value = pending.pop(0)
-        *parents, last = path.split(".")
-        node = mapping
-        for depth, key in enumerate(parents, 1):
-            node = _descend(node, key, ".".join(parents[:depth]))
-        key = _index(node, last, path) if isinstance(node, list) else last
-        old = node[key] if isinstance(node, list) else node.get(key)
-        if _is_section(path, old, value):
-            pending[:0] = [(f"{path}.{name}", part) for name, part in value.items()]
-        else:
-            node[key] = copy.deepcopy(value)
+    for path, value in assignments:
+        _set(mapping, path.split("."), copy.deepcopy(value))
     return plain(mapping)
+
+
+def _set(node, keys, value, parent=""):
+    """Sets a value below a list or a mapping, which `parent` is the path of."""
+    key, *others = keys
+    path = join(parent, key)
+    if isinstance(node, list):
+        if not key.isdecimal() or int(key) >= len(node):
+            raise InputError(
+                f"`{path}` must be an index below {len(node)}. Received: "
+                f"{shortened(key)}."
+            )
+        key = int(key)
+    old = node[key] if isinstance(node, list) else node.get(key)
+    if others:
+        if old is None or isinstance(old, str):
+            old = node[key] = {} if old is None else {"class_name": old}
+        if not isinstance(old, dict | list):
+            raise InputError(f"`{path}` has no parts. {received(path, old)}")
+        _set(old, others, value, path)
+    elif _is_section(path, old, value):
+        for name, part in value.items():
+            _set(old, name.split("."), part, path)
+    else:
+        node[key] = value
 
 
 def _is_section(path, old, new):
@@ -253,23 +267,3 @@ def _is_section(path, old, new):
     if path == "model" and new.get("name", old.get("name")) != old.get("name"):
         return False
     return path not in ("variants", "tasks") and "class_name" not in {**old, **new}
-
-
-def _descend(node, key, place):
-    if isinstance(node, list):
-        key = _index(node, key, place)
-    elif key not in node or node[key] is None:
-        node[key] = {}
-    elif isinstance(node[key], str):
-        node[key] = {"class_name": node[key]}
-    if not isinstance(node[key], dict | list):
-        raise InputError(f"`{place}` has no parts. {received(place, node[key])}")
-    return node[key]
-
-
-def _index(node, key, place):
-    if not key.isdecimal() or int(key) >= len(node):
-        raise InputError(
-            f"`{place}` must be an index below {len(node)}. Received: {shortened(key)}."
-        )
-    return int(key)

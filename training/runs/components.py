@@ -25,9 +25,11 @@ def check(config):
     for place, section in [("model", config.model), *phases]:
         for name, get in STRATEGIES.items():
             value = getattr(section, name)
-            is_word = value == AUTO or (value == INHERIT and place != "model")
-            with config_errors(f"{place}.{name}"):
-                if value is not None and not is_word:
+            words = [None] if place == "model" else [None, INHERIT]
+            if name != "initial_state":
+                words.append(AUTO)
+            if value not in words:
+                with config_errors(f"{place}.{name}"):
                     get(value)
 
 

@@ -41,7 +41,7 @@ def _fitted(name, accumulation_steps, batch_size, inputs, layers, clip_norm):
     )
     model = keras.Sequential([*layers(), layer, keras.layers.Dense(1)])
     config = OptimizerConfig(
-        name,
+        name=name,
         learning_rate=0.01,
         schedule="constant",
         weight_decay=0.01,

@@ -50,14 +50,7 @@ Fraction = number(ge=0, le=1)
 HeldOut = number(gt=0, le=0.9)  # Fraction that is held out from training.
 Rate = number(ge=0, le=0.99)  # Rate of dropout.
 
-
-def _check_text(text):
-    if not text.strip():
-        raise ValueError("text that is not blank")
-    return text
-
-
-Text = Annotated[str, Field(max_length=4096), AfterValidator(_check_text)]
+Text = Annotated[str, Field(min_length=1, max_length=4096)]
 Label = Annotated[Text, Field(max_length=64)]
 
 

@@ -7,6 +7,7 @@ from .errors import closest, join, place, received
 from .keys import check_sizes
 
 _KINDS = {
+    "array": "a list",
     "boolean": "true or false",
     "component": "a component, alone or as `class_name` with arguments",
     "integer": "an integer",
@@ -16,12 +17,8 @@ _KINDS = {
     "result": "a number or text",
     "string": "a string",
 }
-_LIMITS = {
-    "exclusiveMinimum": ">",
-    "minimum": ">=",
-    "maximum": "<=",
-    "maxLength": "with a length <=",
-}
+_LIMITS = {"exclusiveMinimum": ">", "minimum": ">=", "maximum": "<="}
+_SIZES = {"Items": "elements", "Length": "characters", "Properties": "keys"}
 
 
 class Config(pydantic.BaseModel):
@@ -55,16 +52,13 @@ def expected(schema):
     if "const" in schema:
         return _yaml(schema["const"])
     kind = "object" if {"$ref", "oneOf"} & schema.keys() else schema["type"]
-    if kind == "array":
-        fewest, most = schema.get("minItems", 0), schema["maxItems"]
-        size = f"{fewest} to {most}" if fewest < most else most
-        return f"a list of {size} elements, each {expected(schema['items'])}"
-    if "maxProperties" in schema:
-        return (
-            f"a mapping of {schema['minProperties']} to {schema['maxProperties']} keys"
-        )
     limits = [f"{sign} {schema[key]}" for key, sign in _LIMITS.items() if key in schema]
-    return f"{_KINDS[kind]} {' and '.join(limits)}".rstrip()
+    text = f"{_KINDS[kind]} {' and '.join(limits)}".rstrip()
+    for key, unit in _SIZES.items():
+        if f"max{key}" in schema:
+            fewest, most = schema.get(f"min{key}", 0), schema[f"max{key}"]
+            text += f" of {most if fewest == most else f'{fewest} to {most}'} {unit}"
+    return f"{text}, each {expected(schema['items'])}" if kind == "array" else text
 
 
 def _yaml(value):

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import re
 
 _LONGEST_REASON = 600
 # Errors of the operating system that a user can fix, and how.
@@ -97,5 +98,5 @@ def _reason(error):
     # Keras encloses the message of an error in a layer's call in bold type.
     text = str(error).partition("\x1b[1m")[2].partition("\x1b[0m")[0] or str(error)
     # An eager operation prefixes its message with its name, {{...}}.
-    text = " ".join(text.rpartition("}}")[2].split()) or type(error).__name__
+    text = " ".join(re.sub(r"^{{.*?}}", "", text).split()) or type(error).__name__
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} ..."

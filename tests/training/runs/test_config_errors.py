@@ -22,6 +22,7 @@ from training.errors import InputError, config_errors
             ),
             "`model`: negative size",
         ),
+        (ValueError("Received: {'a': {'b': {}}} (odd)"), r"{}}} \(odd\)$"),
         (InputError("`model.cell`: odd"), "^`model.cell`: odd$"),
     ],
     ids=lambda value: type(value).__name__,

@@ -25,11 +25,6 @@ def test_fills_in_defaults(tmp_path):
     assert list(config.variants) == ["model"]
 
 
-def test_mapping_round_trip(tmp_path):
-    config = configs.load(write(tmp_path, MINIMAL))
-    assert configs.resolve(configs.to_mapping(config)) == config
-
-
 def test_components_are_names_or_mappings(small):
     small["model"]["solver"] = "FixedPointIteration"
     predictor = {"class_name": "dense", "units": 4}

@@ -126,6 +126,13 @@ def test_step_that_cannot_be_traced(mapping, key, value):
         check(job(mapping, (key, value)))
 
 
+def test_component_is_checked_before_data_are_loaded():
+    one = job(CLASSIFICATION, ("model.solver", "andersen"))
+    with pytest.raises(InputError, match="`model.solver`"):
+        check(one)
+    assert "data" not in vars(one)
+
+
 def train(folder, mapping, *overrides):
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump(mapping))

@@ -69,8 +69,9 @@ def _rows(cls, path, skip=()):
             default = "required"
         elif isinstance(default, Config):
             default = ""
-        elif not isinstance(default, str):
-            default = json.dumps(default)
+        else:
+            is_text = isinstance(default, str)
+            default = f"`{default if is_text else json.dumps(default)}`"
         yield f"| `{path}{name}` | {values} | {default} | {meanings[name]} |"
         inside = f"{path}{name}." + ("N." if "list" in values else "")
         options = _sections(field.annotation)

@@ -129,7 +129,8 @@ class StateStructure:
             features = _num_entries(leaf.shape[1:][-1:], shape[1:], slice(-1, None))
             by_position = tf.reshape(column, [self.batch_size, positions, features])
             norms.append(tf.norm(by_position, axis=2))  # (B, positions)
-        return tf.reduce_max(tf.concat(norms, axis=1), axis=1)
+        largest = tf.reduce_max(tf.concat(norms, axis=1), axis=1)
+        return _with_shape(largest, self.matrix_shape[:1])
 
     def _columns(self, matrix: tf.Tensor) -> list[tf.Tensor]:
         if len(self.leaves) == 1:

@@ -105,6 +105,21 @@ def test_states_of_any_magnitude(exponent, stop_mode, regime):
     np.testing.assert_allclose(solution.value / scale, 2 * inputs / scale, rtol=1e-2)
 
 
+@pytest.mark.parametrize("stop_mode", ["rel", "rel_max"])
+@pytest.mark.parametrize(
+    "solver_class", [solvers.FixedPointIteration, solvers.Anderson]
+)
+def test_one_sample_of_unknown_size(solver_class, stop_mode):
+    solver = solver_class(max_iter=20, tol=1e-4, stop_mode=stop_mode)
+
+    @tf.function(input_signature=[tf.TensorSpec([1, None, 4])], autograph=False)
+    def solve(inputs):
+        request = solvers.SolveRequest(tf.zeros_like(inputs))
+        return solver.solve(lambda z: 0.5 * tf.tanh(z) + inputs, request).residual
+
+    assert solve(tf.ones([1, 3, 4])) <= 1e-4
+
+
 def test_an_equilibrium_at_zero_is_reached():
     solver = solvers.FixedPointIteration(80, 1e-3)
     for scale in (1e-20, 1.0, 1e20):

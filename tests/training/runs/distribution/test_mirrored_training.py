@@ -50,15 +50,17 @@ def run(name, mapping, devices, die_in=None, **changes):
     train(job, directory.run("model"))
 
 
+# Other penalties draw noise for the samples of a replica.
 still = {
     "model.cell.dropout_rate": 0.0, "model.head.dropout_rate": 0.0,
-    "model.regularizer": "contraction", "model.gradient": "implicit",
+    "model.regularizer": "residual", "model.gradient": "implicit",
     "data.train_examples": 64, "data.test_examples": 39,
     "optimizer.clip_norm": 0.3, "optimizer.learning_rate": 0.03,
     "phases": [{"epochs": 1, "gradient": "unrolled"}, {"epochs": 1}],
 }
 flat = {
-    "model.dropout": 0.0, "data.validation_examples": None, "data.augmentation": {},
+    "model.dropout": 0.0, "model.regularizer": "residual",
+    "data.validation_examples": None, "data.augmentation": {},
     "data.evaluation_batch_size": 4,
     "phases": [{"epochs": 2}], "optimizer.name": "sgd",
     "ohem": {"threshold": 0.3, "keep": 100},

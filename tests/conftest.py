@@ -9,6 +9,7 @@ import sys
 import keras
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
 
 _IS_CHILD = "DEQ_KERAS_LARGE_TEST"
 
@@ -68,6 +69,34 @@ def alone_if_large(request, fresh_keras, tmp_path_factory):
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
         gc.collect()
+
+
+def _create_outside_of_functions(next_creator, **arguments):
+    return resource_variable_ops.default_variable_creator_v2(**arguments)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def single_traces(request):
+    """Creates the variables of optimizers and metrics outside of the step of `fit`.
+
+    Keras creates them in the first trace of the step, and TensorFlow traces a function
+    that has created variables a second time: most of the time of a short `fit`. The
+    examples of the documentation run without this, as a user runs them.
+    """
+    initialize = keras.Variable._initialize_with_initializer
+
+    def initialize_once(self, initializer):
+        if tf.executing_eagerly() or tf.distribute.has_strategy():
+            return initialize(self, initializer)
+        create = tf.variable_creator_scope(_create_outside_of_functions)
+        with tf.init_scope(), create:
+            return initialize(self, initializer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if request.module.__name__ != "tests.test_documentation":
+            name = "_initialize_with_initializer"
+            patch.setattr(keras.Variable, name, initialize_once)
+        yield
 
 
 def pytest_collection_finish():

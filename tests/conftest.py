@@ -1,6 +1,7 @@
 """What every test starts from: fixed seeds, float32, and three ways to run it."""
 
 import fcntl
+import functools
 import gc
 import os
 import subprocess
@@ -75,6 +76,20 @@ def _create_outside_of_functions(next_creator, **arguments):
     return resource_variable_ops.default_variable_creator_v2(**arguments)
 
 
+def _outside_of_functions(add_variable):
+    """Returns a method that creates its variable outside of the graph being traced."""
+
+    @functools.wraps(add_variable)
+    def add(self, *arguments, **options):
+        if tf.executing_eagerly() or tf.distribute.has_strategy():
+            return add_variable(self, *arguments, **options)
+        create = tf.variable_creator_scope(_create_outside_of_functions)
+        with tf.init_scope(), create:
+            return add_variable(self, *arguments, **options)
+
+    return add
+
+
 @pytest.fixture(scope="module", autouse=True)
 def single_traces(request):
     """Creates the variables of optimizers and metrics outside of the step of `fit`.
@@ -83,19 +98,15 @@ def single_traces(request):
     that has created variables a second time: most of the time of a short `fit`. The
     examples of the documentation run without this, as a user runs them.
     """
-    initialize = keras.Variable._initialize_with_initializer
-
-    def initialize_once(self, initializer):
-        if tf.executing_eagerly() or tf.distribute.has_strategy():
-            return initialize(self, initializer)
-        create = tf.variable_creator_scope(_create_outside_of_functions)
-        with tf.init_scope(), create:
-            return initialize(self, initializer)
-
+    methods = (
+        (keras.optimizers.Optimizer, "add_variable_from_reference"),
+        (keras.metrics.Metric, "add_variable"),
+    )
     with pytest.MonkeyPatch.context() as patch:
         if request.module.__name__ != "tests.test_documentation":
-            name = "_initialize_with_initializer"
-            patch.setattr(keras.Variable, name, initialize_once)
+            for cls, name in methods:
+                method = getattr(cls, name)
+                patch.setattr(cls, name, _outside_of_functions(method))
         yield
 
 

@@ -54,7 +54,7 @@ def test_second_derivatives_in_training(gradient, regime):
     "gradient, training, name, regime",
     [
         ("truncated", False, "TruncatedGradient", "graph"),
-        ("implicit", True, "ImplicitGradient", "graph"),
+        ("implicit", True, "ImplicitGradient", "eager"),
         ("neumann", True, "NeumannGradient", "eager"),
         ("reversible", True, "ReversibleGradient", "eager"),
     ],
@@ -76,7 +76,7 @@ def test_missing_second_derivative_raises(gradient, training, name, regime):
             "graph",
         ),
         (gradients.PhantomGradient(1, 1.0), True, "PhantomGradient", "eager"),
-        (gradients.TruncatedGradient(1, 0), False, "TruncatedGradient", "graph"),
+        (gradients.TruncatedGradient(1, 0), False, "TruncatedGradient", "eager"),
     ],
     ids=["truncated", "phantom", "inference"],
     indirect=["regime"],

@@ -51,6 +51,7 @@ def commands():
 
 # These take long.
 LONG = {
+    "docs/guides/adding_parts.md",
     "docs/guides/choose.md",
     "docs/guides/first_model.md",
     "docs/guides/how_do_i.md",
@@ -60,6 +61,7 @@ LONG = {
     "docs/guides/tensorboard.md",
     "docs/guides/troubleshooting.md",
     "docs/guides/vision.md",
+    "docs/guides/write_a_cell.md",
     "deq_keras.callbacks.equilibrium_diagnostics",
     "deq_keras.callbacks.step_size_tuning",
     "deq_keras.callbacks.penalty_target",

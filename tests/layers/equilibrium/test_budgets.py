@@ -206,7 +206,6 @@ class TestScope:
     @pytest.mark.parametrize(
         "arguments, is_traced_before",
         [
-            ({}, True),
             ({"steps_per_execution": 2}, False),
             ({"jit_compile": True}, True),
             ({"run_eagerly": True}, False),

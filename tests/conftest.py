@@ -90,24 +90,36 @@ def _outside_of_functions(add_variable):
     return add
 
 
-@pytest.fixture(scope="module", autouse=True)
-def single_traces(request):
+class SingleTraces:
     """Creates the variables of optimizers and metrics outside of the step of `fit`.
 
     Keras creates them in the first trace of the step, and TensorFlow traces a function
-    that has created variables a second time: most of the time of a short `fit`. The
-    examples of the documentation run without this, as a user runs them.
+    that has created variables a second time: most of the time of a short `fit`.
     """
+
     methods = (
         (keras.optimizers.Optimizer, "add_variable_from_reference"),
         (keras.metrics.Metric, "add_variable"),
     )
-    with pytest.MonkeyPatch.context() as patch:
-        if request.module.__name__ != "tests.test_documentation":
-            for cls, name in methods:
-                method = getattr(cls, name)
-                patch.setattr(cls, name, _outside_of_functions(method))
-        yield
+
+    def __init__(self):
+        self.patch = pytest.MonkeyPatch()
+
+    def apply(self):
+        for cls, name in self.methods:
+            self.patch.setattr(cls, name, _outside_of_functions(getattr(cls, name)))
+
+    def undo(self):
+        self.patch.undo()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def single_traces():
+    """Halves the time of `fit`, also of the runs that a session trains."""
+    traces = SingleTraces()
+    traces.apply()
+    yield traces
+    traces.undo()
 
 
 def pytest_collection_finish():

@@ -34,6 +34,14 @@ MODULES = sorted(
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def traces_of_a_user(single_traces):
+    """Examples train as they do for a user, who traces every step twice."""
+    single_traces.undo()
+    yield
+    single_traces.apply()
+
+
 def blocks(page, language):
     """Returns the fenced blocks of a page in a language."""
     return [code for name, code in BLOCK.findall(PAGES[page]) if name == language]
@@ -52,6 +60,7 @@ def commands():
 
 # These take long.
 LONG = {
+    "docs/guides/adding_parts.md",
     "docs/guides/choose.md",
     "docs/guides/first_model.md",
     "docs/guides/how_do_i.md",
@@ -61,6 +70,7 @@ LONG = {
     "docs/guides/tensorboard.md",
     "docs/guides/troubleshooting.md",
     "docs/guides/vision.md",
+    "docs/guides/write_a_cell.md",
     "deq_keras.callbacks.equilibrium_diagnostics",
     "deq_keras.callbacks.step_size_tuning",
     "deq_keras.callbacks.penalty_target",

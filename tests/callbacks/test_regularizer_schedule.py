@@ -66,13 +66,13 @@ def test_probability_of_a_penalty():
     model, deq = _model()
 
     def fraction(step):
-        return tf.where(step < 20, 0.0, tf.where(step < 60, 0.5, 1.0))
+        return tf.where(step < 5, 0.0, tf.where(step < 25, 0.5, 1.0))
 
     schedule = callbacks.RegularizerSchedule(deq, probability=fraction)
-    penalties = np.array(_fit(model, schedule, epochs=80)["deq_penalty"])
-    assert not penalties[:20].any()
-    assert 10 < np.count_nonzero(penalties[20:60]) < 30
-    assert penalties[60:].all()
+    penalties = np.array(_fit(model, schedule, epochs=30)["deq_penalty"])
+    assert not penalties[:5].any()
+    assert 5 < np.count_nonzero(penalties[5:25]) < 15
+    assert penalties[25:].all()
 
 
 def test_files_keep_the_factor_and_not_the_schedule(tmp_path):

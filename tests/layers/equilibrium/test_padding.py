@@ -159,7 +159,7 @@ def test_attached_mask_is_used_without_being_passed():
     ids = np.array([[3, 4, 0, 0], [1, 2, 3, 4]])
     inputs = keras.layers.Embedding(7, 3, mask_zero=True)(ids)
     mask, start = tf.constant(ids > 0), np.full((2, 4, 8), 0.5, "float32")
-    deq = _layer()
+    deq = _layer(solvers.FixedPointIteration(3, tol=None))
     deq(inputs)
     for call in (
         lambda **kwargs: deq(inputs, initial_state=start, **kwargs),

@@ -46,12 +46,12 @@ def test_fit_equals_fit_without_xla(make_layer, shape, gradient):
     x = np.random.default_rng(0).normal(size=(5, *shape)).astype("float32")
     y = np.ones((5, 1), "float32")
     weights = []
-    for jit_compile in (False, True):
+    for mode in ({"run_eagerly": True}, {"jit_compile": True}):
         keras.utils.set_random_seed(0)
         deq = DEQ(cell_from(make_layer()), FixedPointIteration(4), gradient)
         head = [keras.layers.Flatten(), keras.layers.Dense(1)]
         model = keras.Sequential([keras.Input(shape), deq, *head])
-        model.compile("sgd", "mse", jit_compile=jit_compile)
+        model.compile("sgd", "mse", **mode)
         model.fit(x, y, batch_size=2, shuffle=False, verbose=0)
         weights.append(model.get_weights())
     for one, other in zip(*weights, strict=True):

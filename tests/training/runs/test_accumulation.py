@@ -56,9 +56,7 @@ def _fitted(name, accumulation_steps, batch_size, inputs, layers, clip_norm):
     return model.get_weights(), logs
 
 
-@pytest.mark.parametrize(
-    "name, is_embedded", [("sgd", False), ("adam", False), ("radam", True)]
-)
+@pytest.mark.parametrize("name, is_embedded", [("sgd", False), ("radam", True)])
 def test_two_half_batches_are_one_batch(name, is_embedded):
     def layers():
         if not is_embedded:
@@ -97,12 +95,13 @@ def _run(small, folder, changes, deaths=()):
             pass
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"schedule": "inverse_square_root", "warmup_epochs": 0.5}]
-)
-def test_resumed_run_keeps_the_accumulated_gradients(small, tmp_path, changes):
+def test_resumed_run_keeps_the_accumulated_gradients(small, tmp_path):
     """Three steps an update, four an epoch: epochs end within an update."""
-    changes = {"accumulation_steps": 3, **changes}
+    changes = {
+        "schedule": "inverse_square_root",
+        "warmup_epochs": 0.5,
+        "accumulation_steps": 3,
+    }
     _, history = _run(small, tmp_path / "whole", changes)
     _, resumed = _run(small, tmp_path / "parts", changes, deaths=(1, 2))
     assert_same_checkpoints(tmp_path / "parts", tmp_path / "whole")
@@ -111,18 +110,9 @@ def test_resumed_run_keeps_the_accumulated_gradients(small, tmp_path, changes):
     assert int(loaded.optimizer.iterations) == 12 // 3
     # The factor of the last steps: the ramp began in step 4 and has 8.
     assert history[-1]["deq_penalty_factor"] == (9 - 4) / 8
-
-
-def test_rates_count_training_steps(small, tmp_path):
-    optimizer = {
-        "schedule": "inverse_square_root",
-        "warmup_epochs": 0.5,
-        "accumulation_steps": 2,
-    }
-    _run(small, tmp_path / "run", optimizer)
-    loaded = keras.saving.load_model(tmp_path / "run" / "model.keras")
+    # Rates count training steps, of which the last update began after 9.
     rate = float(loaded.optimizer.learning_rate)
-    np.testing.assert_allclose(rate, 0.05 * np.sqrt(2 / 10), rtol=1e-6)
+    np.testing.assert_allclose(rate, 0.05 * np.sqrt(2 / 9), rtol=1e-6)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5])

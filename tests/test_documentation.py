@@ -34,14 +34,6 @@ MODULES = sorted(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def traces_of_a_user(single_traces):
-    """Examples train as they do for a user, who traces every step twice."""
-    single_traces.undo()
-    yield
-    single_traces.apply()
-
-
 def blocks(page, language):
     """Returns the fenced blocks of a page in a language."""
     return [code for name, code in BLOCK.findall(PAGES[page]) if name == language]

@@ -57,7 +57,7 @@ def test_branch_in_a_loop_has_the_gradient_of_plain_calls(gradient):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("gradient", ["neumann", "unrolled", "reversible"])
+@pytest.mark.parametrize("gradient", GRADIENTS[1:], ids=lambda g: str(g)[:40])
 def test_vectorized_map_gives_gradients_of_each_sample(gradient):
     deq = _layer(gradient)
 

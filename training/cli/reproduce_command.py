@@ -76,7 +76,7 @@ EXPERIMENTS = {
         quick_minutes=5,
         quick_variants=("resnet_18", "monotone"),
         quick_overrides=(
-            "data={name: digits, batch_size: 64}",
+            "data={name: digits, batch_size: 64, validation_examples: 200}",
             "seeds=[0, 1]",
             "phases.0.epochs=1",
         ),

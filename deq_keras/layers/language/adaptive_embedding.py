@@ -190,21 +190,26 @@ class AdaptiveEmbedding(keras.layers.Layer):
 
     def call(self, token_ids, training=False):
         token_ids = check_token_ids(token_ids, self.vocabulary_size)
-        outputs = sum(self._embed(token_ids, i) for i in range(len(self.tables)))
+        outputs = sum(
+            self._embed(token_ids, i, training) for i in range(len(self.tables))
+        )
         outputs = outputs * (self.scale or math.sqrt(self.output_dim))
         if self.dropout is None or not training:
             return outputs
         mask = self.dropout.sample_mask((self.vocabulary_size, 1), training=True)
         return outputs * ops.take(mask, token_ids, axis=0)
 
-    def _embed(self, token_ids, index):
+    def _embed(self, token_ids, index, training):
         """Embeds the tokens of one table, and all other tokens as zeros."""
         size, _ = self.table_shapes[index]
         rows_of_ids = token_ids - self.bucket_bounds[index][0]
         is_in_table = ops.logical_and(rows_of_ids >= 0, rows_of_ids < size)
         # Avoids `clip`: LiteRT turns a clip to [0, 6] into ReLU6, which needs floats.
         rows = ops.where(is_in_table, rows_of_ids, 0)
-        rows = ops.take(self.tables[index], rows, axis=0)
+        table = self.tables[index]
+        if training:
+            table = _with_dense_gradient(tf.convert_to_tensor(table))
+        rows = ops.take(table, rows, axis=0)
         if len(self.tables) > 1:
             rows = ops.where(ops.expand_dims(is_in_table, -1), rows, 0)
         rows = ops.cast(rows, self.compute_dtype)  # (batch, length, width)
@@ -274,3 +279,13 @@ def check_token_dtype(dtype):
             f"`keras.Input` the argument `dtype='int32'`. Received: dtype={dtype}"
         )
     return dtype
+
+
+@tf.custom_gradient
+def _with_dense_gradient(table):
+    """Returns a table whose gradient adds the rows of a token that occurs repeatedly.
+
+    Keras' optimizers square each row of `IndexedSlices` apart, so that Adam would take
+    larger steps for frequent tokens, and `clip_norm` would see another norm.
+    """
+    return tf.identity(table), tf.convert_to_tensor

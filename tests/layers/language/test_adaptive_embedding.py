@@ -144,3 +144,19 @@ def test_ids_out_of_range(token, exact_regime):
     call = exact_regime(_layer("adaptive").__call__)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"range \[0, 20\)"):
         call(tf.constant([[0, 1, token]]))
+
+
+@pytest.mark.parametrize("cutoffs", [(), (3,)])
+def test_gradient_adds_the_rows_of_a_repeated_token(cutoffs, regime):
+    layer = AdaptiveEmbedding(6, 4, cutoffs=cutoffs, div_val=2)
+    token_ids = tf.constant([[1, 2, 1], [5, 1, 1]])
+    layer(token_ids)
+
+    def slopes():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(token_ids, training=True))
+        return tape.gradient(loss, [table.value for table in layer.tables])
+
+    slope, *_ = regime(slopes)()
+    assert tf.is_tensor(slope)
+    np.testing.assert_allclose(slope[1], 4 * slope[2], rtol=1e-6)

@@ -65,6 +65,7 @@ def zero_nonfinite_samples(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
         if no input is floating-point.
     """
     leaves = tree.flatten(inputs)
+    # A single tensor has its own rows. Several must agree on what a sample is.
     if len(leaves) > 1 or not leaves[0].shape.rank:
         if floating(inputs):
             check_rows(leaves, "inputs")
@@ -142,6 +143,7 @@ def training_output(
     """
     if is_usable is not None:
         value = where_rows(~is_usable, start, value)
+    # A factor, not a `where`: the loss must be NaN, and so must its gradients.
     have_all_failed = tf.reduce_all(has_no_evaluation(solution))
     factor = tf.where(have_all_failed, float("nan"), 1.0)
     leaves = []
@@ -177,6 +179,8 @@ def usable_linearization(
         linearization: The `Linearization`.
         failed: Boolean tensor `(batch,)`.
     """
+    # A penalty is a mean over all samples. With f(z) = z and J = 0, a failed sample
+    # adds zero to it, and no shape depends on how many samples failed.
     point, value, vjp, _ = linearization
     return linearization._replace(
         value=where_rows(failed, point, value),
@@ -240,6 +244,7 @@ class GradientGate:
         """Returns a nest of tensors whose gradients pass through the gate."""
 
         def backward(*gradients: tf.Tensor) -> list[tf.Tensor]:
+            # A product with zero would keep NaN, hence `where`.
             gated = []
             # `tf.gather` downstream yields `IndexedSlices`; densify them.
             for gradient in map(tf.convert_to_tensor, gradients):

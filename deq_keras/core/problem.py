@@ -145,6 +145,7 @@ class FixedPointProblem:
             constant = self.lipschitz_constant
         if constant is not None:
             constant = in_dtype(constant, structure.dtype)
+            # |z - z*| <= |z - f(z)| + |f(z) - f(z*)| <= |z - f(z)| + L |z - z*|
             residual = structure.to_matrix(self(state)) - structure.to_matrix(state)
             contracts = (constant >= 0) & (constant < 1)
             distance = row_norms(residual)
@@ -266,6 +267,8 @@ class FixedPointProblem:
 
     def _called(self, fn: Callable[..., Any], *arguments: Nest) -> Any:
         """Returns the result of a function that reads the problem's weights."""
+        # Keras' layers read their variables through this scope, so that gradients reach
+        # the tensors that stand for the variables: gated ones, or constants.
         if self._weights is not None:
             pairs = list(zip(self._variables, self._weights, strict=True))
             scope = keras.StatelessScope(pairs)
@@ -302,6 +305,7 @@ def with_keras_mask(state: Nest, mask: tf.Tensor) -> Nest:
     def attach(leaf: tf.Tensor) -> tf.Tensor:
         if leaf.shape.rank <= mask.shape.rank:
             return leaf
+        # The state belongs to the solver. Other readers must not see the mask.
         leaf = tf.identity(leaf)
         leaf._keras_mask = mask
         return leaf

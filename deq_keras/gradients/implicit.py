@@ -111,6 +111,14 @@ def solve_implicitly(
         name: String. Name of the gradient in messages.
         record_adjoint: See `EquilibriumGradient.solve`.
     """
+    # The derivative of the equilibrium is dz*/du = (I - J)^-1 df/du.
+    #
+    # 1. Solve z* = f(z*, u). Nothing of the loop is differentiated or stored.
+    # 2. Evaluate f once more at the constant z*, with a gradient in u and the weights:
+    #    the tape of this evaluation multiplies a cotangent by df/du.
+    # 3. Between the loss and this evaluation stands an identity whose backward pass
+    #    replaces the cotangent c by the solution y of y = J^T y + c.
+    # 4. The output has the value z* and the gradient of step 3.
     solution = solve_without_gradient(problem, request, solver)
     linearization, gated = linearize_equilibrium(problem, solution)
     # TensorFlow cannot update a metric in the gradient of a branch or a loop.
@@ -122,6 +130,8 @@ def solve_implicitly(
             constant = tree.pack_sequence_as(
                 linearization.value, list(map(at_least_float32, cotangent))
             )
+            # The adjoint equation is a fixed-point problem itself, so any solver will
+            # do. It starts at c, the first term of the Neumann series.
             adjoint = adjoint_solver.solve(
                 FixedPointProblem(_AdjointFunction(linearization, gated), constant),
                 SolveRequest(constant, records_trace=False),
@@ -135,6 +145,8 @@ def solve_implicitly(
 
         return [*map(tf.identity, value)], backward
 
+    # Without the guard, TensorFlow would return a second derivative that lacks the
+    # dependence of y on z*, without a word.
     reason = "it solves an adjoint equation, and that solve has no derivative"
     carrier = guard_second_order(linearization.value, name, reason)
     leaves = custom_gradient(attach)(*tree.flatten(carrier))
@@ -179,6 +191,8 @@ class _AdjointFunction:
         splitting = self.problem.splitting
         if splitting is None:
             return None
+        # Splitting solvers use the resolvent (I + alpha (I - W))^-1, which is known
+        # for W, and its transpose for W^T.
         point = tree.map_structure(at_least_float32, self.linearization.point)
         return AdjointSplitting(splitting, point, cotangent)
 
@@ -207,7 +221,7 @@ class AdjointSplitting(Splitting):
         )
 
     def to_auxiliary(self, state: Nest, alpha: float) -> Nest:
-        # The state y takes the place of W z + b.
+        # The iterates are v = D y, so y takes the place of W z + b in f.
         return interpolate(self.proximal(state, 1.0), state, alpha)
 
     def from_auxiliary(self, iterate: Nest, alpha: float) -> Nest:

@@ -105,6 +105,8 @@ class ReversibleGradient(EquilibriumGradient):
     ) -> Equilibrium:
         max_iter = solver.max_iter if request.max_iter is None else request.max_iter
         _check_solver(solver, max_iter)
+        # 1. A step advances a pair of states and evaluates f twice. The last evaluation
+        # of the budget measures the residual.
         max_steps = (max_iter - 1) // 2
         largest = max_steps if request.limit is None else (request.limit - 1) // 2
         gate = nonfinite.GradientGate()
@@ -112,6 +114,7 @@ class ReversibleGradient(EquilibriumGradient):
         injection, weights, start = tree.map_structure(
             tf.stop_gradient, (gated.injection, gated.weights, initial_state)
         )
+        # 2. Step forward without a gradient, and store every K-th pair.
         steps = PairSteps(
             problem.bound(injection, weights=weights),
             solver.stopping_rule(request._replace(initial_state=start)),
@@ -121,10 +124,13 @@ class ReversibleGradient(EquilibriumGradient):
         )
         pairs, solution = without_variables(steps.run, max_steps)
         gate.close_if(nonfinite.has_failed(solution), problem.is_usable)
+        # 3. The backward pass inverts the steps between two stored pairs, and
+        # differentiates each step where it stands. Its sources are the gated tensors.
         inverse = InverseSteps(steps._replace(problem=gated), pairs, solution.point)
         reason = "its backward pass inverts steps, and is not differentiated"
         value = inverse.attached(initial_state)
         value = guard_second_order(value, "ReversibleGradient", reason)
+        # 4. One more evaluation serves the penalty of a regularizer.
         linearization, _ = linearize_equilibrium(problem, solution)
         failed = nonfinite.has_no_evaluation(solution)
         linearization = nonfinite.usable_linearization(linearization, failed)

@@ -65,7 +65,7 @@ def zero_nonfinite_samples(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
         if no input is floating-point.
     """
     leaves = tree.flatten(inputs)
-    # A single tensor has its own rows. Several must agree on what a sample is.
+    # Several tensors must have as many rows. A scalar has none.
     if len(leaves) > 1 or not leaves[0].shape.rank:
         if floating(inputs):
             check_rows(leaves, "inputs")

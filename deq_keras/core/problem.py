@@ -267,8 +267,8 @@ class FixedPointProblem:
 
     def _called(self, fn: Callable[..., Any], *arguments: Nest) -> Any:
         """Returns the result of a function that reads the problem's weights."""
-        # Keras' layers read their variables through this scope, so that gradients reach
-        # the tensors that stand for the variables: gated ones, or constants.
+        # Within this scope, Keras' layers read the problem's tensors in place of their
+        # variables, so that gradients reach these tensors.
         if self._weights is not None:
             pairs = list(zip(self._variables, self._weights, strict=True))
             scope = keras.StatelessScope(pairs)

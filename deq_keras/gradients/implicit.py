@@ -116,8 +116,8 @@ def solve_implicitly(
     # 1. Solve z* = f(z*, u). Nothing of the loop is differentiated or stored.
     # 2. Evaluate f once more at the constant z*, with a gradient in u and the weights:
     #    the tape of this evaluation multiplies a cotangent by df/du.
-    # 3. Between the loss and this evaluation stands an identity whose backward pass
-    #    replaces the cotangent c by the solution y of y = J^T y + c.
+    # 3. Pass its value through an identity whose backward pass replaces the cotangent
+    #    c by the solution y of y = J^T y + c.
     # 4. The output has the value z* and the gradient of step 3.
     solution = solve_without_gradient(problem, request, solver)
     linearization, gated = linearize_equilibrium(problem, solution)
@@ -130,8 +130,8 @@ def solve_implicitly(
             constant = tree.pack_sequence_as(
                 linearization.value, list(map(at_least_float32, cotangent))
             )
-            # The adjoint equation is a fixed-point problem itself, so any solver will
-            # do. It starts at c, the first term of the Neumann series.
+            # The adjoint equation is a fixed-point problem, so any solver can solve
+            # it. It starts at c, the first term of the Neumann series.
             adjoint = adjoint_solver.solve(
                 FixedPointProblem(_AdjointFunction(linearization, gated), constant),
                 SolveRequest(constant, records_trace=False),
@@ -145,8 +145,8 @@ def solve_implicitly(
 
         return [*map(tf.identity, value)], backward
 
-    # Without the guard, TensorFlow would return a second derivative that lacks the
-    # dependence of y on z*, without a word.
+    # Without the guard, TensorFlow would return a wrong second derivative, which lacks
+    # the dependence of y on z*.
     reason = "it solves an adjoint equation, and that solve has no derivative"
     carrier = guard_second_order(linearization.value, name, reason)
     leaves = custom_gradient(attach)(*tree.flatten(carrier))
@@ -221,7 +221,7 @@ class AdjointSplitting(Splitting):
         )
 
     def to_auxiliary(self, state: Nest, alpha: float) -> Nest:
-        # The iterates are v = D y, so y takes the place of W z + b in f.
+        # The state y takes the place of W z + b.
         return interpolate(self.proximal(state, 1.0), state, alpha)
 
     def from_auxiliary(self, iterate: Nest, alpha: float) -> Nest:

@@ -125,7 +125,7 @@ class ReversibleGradient(EquilibriumGradient):
         pairs, solution = without_variables(steps.run, max_steps)
         gate.close_if(nonfinite.has_failed(solution), problem.is_usable)
         # 3. The backward pass inverts the steps between two stored pairs, and
-        # differentiates each step where it stands. Its sources are the gated tensors.
+        # differentiates each of them. Gradients pass through the gate.
         inverse = InverseSteps(steps._replace(problem=gated), pairs, solution.point)
         reason = "its backward pass inverts steps, and is not differentiated"
         value = inverse.attached(initial_state)

@@ -207,14 +207,13 @@ class GradientError(WatchedMean):
         forward, adjoint = (
             float(metric.result()) for metric in (self.forward, self.adjoint)
         )
-        # The mean is at most the sum of both parts, so one is above half of it.
         remedies = []
-        if forward > self.threshold / 2:
+        if forward >= adjoint / 2:
             remedies.append(
                 "give `solver` a larger `max_iter` or a smaller `tol`, or use an "
                 "Anderson or Broyden solver"
             )
-        if adjoint > self.threshold / 2:
+        if adjoint >= forward / 2:
             remedies.append("use ImplicitGradient(GMRES(max_iter=...)) with more steps")
         return (
             f"Implicit gradients were taken with an estimated error of {mean:.0%} "

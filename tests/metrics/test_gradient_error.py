@@ -84,6 +84,14 @@ def test_mean_error_warns_once(errors, is_told):
     assert all("30% (error): 30% from forward" in message for message in messages)
 
 
+def test_undefined_adjoint_errors_leave_a_remedy():
+    metric = GradientError()
+    for forward, adjoint in [(0.4, 0.0), *9 * [(0.0, np.nan)]]:
+        metric.update_state(forward, adjoint)
+    with pytest.warns(UserWarning, match="give `solver`"):
+        metric.reset_state()
+
+
 def test_a_threshold():
     metric = GradientError(threshold=0.5)
     metric.update_state(0.0, 0.4)

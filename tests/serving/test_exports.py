@@ -12,6 +12,14 @@ from deq_keras import layers, models, serving, solvers
 from tests.layers.cells import TanhCell, TwoScaleCell
 
 RANDOM = np.random.RandomState(0)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers():
+    """Draws the same numbers in a test whichever tests precede it."""
+    RANDOM.seed(0)
+
+
 VECTORS = RANDOM.normal(size=(3, 4)).astype("float32")
 EXPORTS = {
     "saved_model": (serving.export_saved_model, ""),

@@ -68,7 +68,7 @@ Distinct = Annotated[Some[T], AfterValidator(_check_distinct)]
 
 
 def _check_names(mapping):
-    """Requires keys that name folders on all file systems, but not those of seeds."""
+    """Requires keys that name folders on all file systems, except `seed_0`, ..."""
     for name in mapping:
         if not re.fullmatch(r"(?!seed_\d+$)[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
             raise ValueError(

@@ -22,7 +22,7 @@ _SIZES = {"Items": "elements", "Length": "characters", "Properties": "keys"}
 
 
 class Config(pydantic.BaseModel):
-    """A section of a config. It has no other keys, and its values never change."""
+    """A section of a config. Unknown keys raise, and its values are constant."""
 
     model_config = pydantic.ConfigDict(
         allow_inf_nan=False, extra="forbid", frozen=True, strict=True

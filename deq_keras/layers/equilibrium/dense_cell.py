@@ -162,6 +162,7 @@ class DenseCell(EquilibriumCell):
         else:
             recurrent = self.recurrent(state)
         if self._scale < 1.0:
+            # Quantized and low-rank kernels can only be scaled by their product.
             recurrent = recurrent * self._scale
         outputs = self.activation(recurrent + injection["inputs"])
         return outputs if self.norm is None else self.norm(outputs)

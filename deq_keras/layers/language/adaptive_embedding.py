@@ -207,7 +207,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         # Avoids `clip`: LiteRT turns a clip to [0, 6] into ReLU6, which needs floats.
         rows = ops.where(is_in_table, rows_of_ids, 0)
         table = self.tables[index]
-        if training:
+        if training:  # Exports contain no custom gradient.
             table = _with_dense_gradient(tf.convert_to_tensor(table))
         rows = ops.take(table, rows, axis=0)
         if len(self.tables) > 1:

@@ -98,7 +98,7 @@ TOLERANCES = {
     "deq_jacobian_norm": 1e-3,
     "deq_spectral_radius": 1e-3,
     "deq_adjoint_residual": 1e-4,
-    # The difference of two almost equal losses.
+    # A product with a residual, the difference of two almost equal states.
     "deq_loss_error": 1e-3,
     # Each replica estimates the growth of its own residuals.
     "deq_gradient_error": 0.1,

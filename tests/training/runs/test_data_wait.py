@@ -1,6 +1,8 @@
 """The share of training that waits for data."""
 
+import threading
 import time
+import types
 
 import keras
 import numpy as np
@@ -12,54 +14,84 @@ from training.runs.callbacks import DataWait, Stopwatch
 ROW = np.ones((4, 3), "float32")
 
 
-def slow_data(seconds):
-    """Batches that each take so long."""
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock whose seconds pass only where the test says so."""
+    clock = types.SimpleNamespace(seconds=100.0)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.seconds)
+
+    def timestamp():
+        return tf.numpy_function(lambda: np.float64(clock.seconds), [], tf.float64)
+
+    monkeypatch.setattr(tf, "timestamp", timestamp)
+    return clock
+
+
+def slow_data(clock, seconds, made=None):
+    """Batches that each take so long; sets the event `made` after three of them."""
 
     def make(number):
-        del number
+        clock.seconds += seconds
+        if made is not None and number == 2:
+            made.set()
+        return ROW
 
-        def wait():
-            time.sleep(seconds)
-            return ROW
-
-        batch = tf.ensure_shape(tf.numpy_function(wait, [], tf.float32), ROW.shape)
+    def batch(number):
+        batch = tf.numpy_function(make, [number], tf.float32)
+        batch = tf.ensure_shape(batch, ROW.shape)
         return batch, batch
 
-    return tf.data.Dataset.counter().map(make).prefetch(2)
+    return tf.data.Dataset.range(3).map(batch)
 
 
-@keras.saving.register_keras_serializable(package="tests")
-class SlowLayer(keras.layers.Layer):
-    """Takes 50 ms."""
-
-    def call(self, inputs):
-        def wait(values):
-            time.sleep(0.05)
-            return values
-
-        return tf.ensure_shape(tf.numpy_function(wait, [inputs], tf.float32), (4, 3))
-
-
-@pytest.mark.parametrize(("seconds", "low", "high"), [(0.0, 0, 0.2), (0.15, 0.4, 0.9)])
-def test_share_of_an_epoch(seconds, low, high):
-    inputs = keras.Input((3,))
-    outputs = keras.layers.Dense(3)(SlowLayer()(inputs))
-    model = keras.Model(inputs, outputs)
-    model.compile("sgd", "mse")
+def test_stopwatch_counts_only_waiting(clock):
     stopwatch = Stopwatch()
     assert not stopwatch.is_used
+    for number, _ in enumerate(stopwatch.over(slow_data(clock, 2.0)), 1):
+        assert stopwatch.seconds == 2.0 * number
+        clock.seconds += 50.0  # The reader works.
+    assert stopwatch.is_used
+
+
+def test_buffered_batches_cost_no_waiting(clock):
+    stopwatch, made = Stopwatch(), threading.Event()
+    batches = iter(stopwatch.over(slow_data(clock, 2.0, made).prefetch(3)))
+    next(batches)
+    assert made.wait(60)
+    waited = stopwatch.seconds
+    assert 2.0 <= waited <= 6.0
+    next(batches)
+    next(batches)
+    assert stopwatch.seconds == waited
+
+
+class Clocked(keras.callbacks.Callback):
+    """Lets each training step take three seconds."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock = clock
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.clock.seconds += 3.0
+
+
+@pytest.mark.parametrize(("seconds", "share"), [(0.0, 0.0), (1.0, 0.25), (9.0, 0.75)])
+def test_share_of_an_epoch(clock, seconds, share):
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+    model.compile("sgd", "mse", run_eagerly=True)
+    stopwatch = Stopwatch()
     history = model.fit(
-        stopwatch.over(slow_data(seconds)),
+        stopwatch.over(slow_data(clock, seconds)),
         # Slow, and no part of training.
-        validation_data=stopwatch.over(slow_data(0.2).take(1)),
+        validation_data=stopwatch.over(slow_data(clock, 20.0)),
         epochs=2,
-        steps_per_epoch=8,
-        callbacks=[DataWait(stopwatch)],
+        callbacks=[Clocked(clock), DataWait(stopwatch)],
         shuffle=False,
         verbose=0,
     ).history
-    assert stopwatch.is_used
-    assert low <= history["data_wait"][1] <= high
+    np.testing.assert_allclose(history["data_wait"], [share, share])
 
 
 def test_batches_do_not_change():

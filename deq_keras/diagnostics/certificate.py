@@ -10,15 +10,13 @@ from deq_keras.core.checks import check_integer
 from deq_keras.core.linearization import matrix_vjp
 from deq_keras.core.problem import in_dtype
 from deq_keras.core.random import normal
+from deq_keras.core.rounding import has_tensor_float_32, product_epsilon
 from deq_keras.core.structure import Nest, StateStructure, row_norms, squared_norm
-from deq_keras.diagnostics.spectral_radius import EPSILON
 from deq_keras.diagnostics.subject import encoder, single_layer
 from deq_keras.solvers import FixedPointProblem
 
 # Power iterations for the norm of df/dz.
 _NUM_ITERATIONS = 6
-# TensorFloat-32 rounds the factors of products of float32 to 10 bits.
-_TF32_EPSILON = 2.0**-10
 
 
 class Certificate(NamedTuple):
@@ -116,7 +114,8 @@ def certify(
         is_refuted = tf.zeros_like(radius, tf.bool)
     else:
         constant = in_dtype(constant, structure.dtype)
-        allowed = constant * (1 + math.sqrt(_epsilon(structure)))
+        epsilon = product_epsilon(leaf.dtype for leaf in structure.leaves)
+        allowed = constant * (1 + math.sqrt(epsilon))
         # A negative constant is unknown.
         is_refuted = (constant >= 0) & (
             _jacobian_norm(problem, structure, state, seed) > allowed
@@ -159,22 +158,6 @@ def _unit(matrix: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(matrix, row_norms(matrix)[:, None])
 
 
-def _has_tf32(dtypes: Any) -> bool:
-    """Returns whether products of one of the dtypes are computed in TensorFloat-32."""
-    return (
-        tf.float32 in dtypes
-        and tf.config.experimental.tensor_float_32_execution_enabled()
-        and bool(tf.config.list_logical_devices("GPU"))
-    )
-
-
-def _epsilon(structure: StateStructure) -> float:
-    """Returns the relative rounding error of products of the coarsest leaf."""
-    dtypes = [leaf.dtype for leaf in structure.leaves]
-    coarsest = max(EPSILON[dtype] for dtype in dtypes)
-    return max(coarsest, _TF32_EPSILON) if _has_tf32(dtypes) else coarsest
-
-
 def _is_coarse(problem: FixedPointProblem, structure: StateStructure) -> bool:
     """Returns whether f or one of its layers rounds more than float32 does."""
     cell = getattr(problem.fn, "cell", None)
@@ -184,5 +167,5 @@ def _is_coarse(problem: FixedPointProblem, structure: StateStructure) -> bool:
     return (
         any(dtype.is_floating and dtype.size < 4 for dtype in dtypes)
         or any(layer.quantization_mode is not None for layer in layers)
-        or _has_tf32(dtypes)
+        or has_tensor_float_32(dtypes)
     )

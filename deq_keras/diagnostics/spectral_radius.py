@@ -11,6 +11,7 @@ from deq_keras.core.checks import check_count, check_non_negative
 from deq_keras.core.graphs import is_compiled_by_xla
 from deq_keras.core.linearization import Linearization, matrix_vjp
 from deq_keras.core.random import normal
+from deq_keras.core.rounding import EPSILON
 from deq_keras.core.structure import Nest, StateStructure
 from deq_keras.diagnostics.arnoldi import Arnoldi, begin
 from deq_keras.diagnostics.subject import (
@@ -31,12 +32,6 @@ _CHECK_EVERY = 6
 # eigenvectors: with 1, blocks of 8 equal eigenvalues would wrongly count as converged.
 _CAUTION = 1.5
 _JITTER = 16
-EPSILON = {
-    tf.bfloat16: 2.0**-7,
-    tf.float16: 2.0**-10,
-    tf.float32: 2.0**-23,
-    tf.float64: 2.0**-52,
-}
 
 
 class SpectralRadius(NamedTuple):

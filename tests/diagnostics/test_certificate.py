@@ -134,9 +134,11 @@ def test_inexact_layers_are_not_certified():
 
 
 def test_tensor_float_32_is_not_certified(monkeypatch):
+    details = {"compute_capability": (9, 0)}
     problem, state, _ = _linear(0.5 * np.eye(4), 0.5, "float32")
     wide, wide_state, _ = _linear(0.5 * np.eye(4), 0.5, "float64")
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda _: details)
     for is_enabled, kind in ((True, "estimated"), (False, "certified")):
         tf.config.experimental.enable_tensor_float_32_execution(is_enabled)
         assert _kinds(certify(problem, state=state)) == [kind] * 3

@@ -4,8 +4,10 @@ import warnings
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from deq_keras import gradients, regularizers, solvers
+from deq_keras.core.rounding import product_epsilon
 from deq_keras.core.serialization import Config
 from deq_keras.layers.equilibrium.cell_problem import declares
 
@@ -13,8 +15,8 @@ from deq_keras.layers.equilibrium.cell_problem import declares
 # less than twice this budget would take fewer steps than most training steps.
 _TRUNCATED_BUDGET = 24
 
-# Machine epsilon of the dtypes whose rounding hides common tolerances.
-_EPSILON = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
+# A finer epsilon hides no common tolerance.
+_FINEST_EPSILON = 2.0**-10
 
 
 def choose_components(
@@ -83,15 +85,23 @@ def _with_reachable_tolerance(
 ) -> solvers.FixedPointSolver:
     """Returns a solver. A solver given by name gets a tolerance above rounding."""
     found = solvers.get(solver)
-    epsilon = _EPSILON.get(dtype, 0.0)
-    if not found.tol or found.tol >= epsilon / 4:  # Zero spends the budget, too.
+    epsilon = product_epsilon([tf.as_dtype(dtype)])
+    is_fine = epsilon < _FINEST_EPSILON
+    if (
+        is_fine or not found.tol or found.tol >= epsilon / 4
+    ):  # 0 spends the budget, too.
         return found
     if isinstance(solver, str):
         return found.from_config({**found.get_config(), "tol": epsilon})
+    arithmetic, remedy = dtype, ""
+    if dtype == "float32":
+        arithmetic = "TensorFloat-32, in which GPUs multiply float32"
+        remedy = ", or tf.config.experimental.enable_tensor_float_32_execution(False)"
     warnings.warn(
-        f"The tolerance is out of reach in {dtype}, so samples spend the whole budget: "
-        f"rounding alone leaves a relative residual of about {epsilon / 4:.0e}. "
-        f"Use tol={epsilon:.0e} or more, or tol=None. Received: solver={found!r}.",
+        f"The tolerance may be out of reach in {arithmetic}: rounding alone can leave "
+        f"a relative residual of {epsilon / 4:.0e}, and samples then spend the whole "
+        f"budget. Use tol={epsilon:.0e} or more, or tol=None{remedy}. Received: "
+        f"solver={found!r}.",
         stacklevel=4,
     )
     return found

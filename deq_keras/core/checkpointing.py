@@ -65,6 +65,8 @@ def rematerialized(
         state: Nest of tensors.
         sources: List of floating-point tensors that the function reads.
     """
+    # A tensor that is mentioned twice would get its gradient twice.
+    sources = [*{id(source): source for source in sources}.values()]
     call = _RematerializedCall(function, state, sources)
     leaves = custom_gradient(call.forward)(*nonfinite.floating(state), *sources)
     return _with_floating(call.value, leaves)

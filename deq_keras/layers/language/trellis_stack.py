@@ -1,7 +1,9 @@
 """The levels of a TrellisNet, a baseline for equilibrium models."""
 
 import keras
+import tensorflow as tf
 
+from deq_keras.core import checkpointing, nonfinite
 from deq_keras.core.checks import (
     check_boolean,
     check_count,
@@ -37,7 +39,7 @@ class TrellisStack(MemoryLayer):
             additional outputs, for auxiliary losses. Defaults to `None`, which disables
             them.
         recompute: Boolean. Whether the backward pass recomputes the activations inside
-            a level instead of storing them (`keras.remat`). Defaults to `False`.
+            a level instead of storing them. Defaults to `False`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -101,7 +103,7 @@ class TrellisStack(MemoryLayer):
         return self._outputs(states)
 
     def _apply_levels(self, inputs, memory, training):
-        """Returns the states of all levels. All share the same masks."""
+        """Returns the states of the levels with an output. All share the same masks."""
         given = {
             "inputs": inputs,
             "memory": memory,
@@ -112,19 +114,45 @@ class TrellisStack(MemoryLayer):
             dilation: self.cell.inject_dilated(given, dilation, dilation, dilation)
             for dilation in self.dilations
         }
-        apply = keras.remat(self.cell.__call__) if self.recompute else self.cell
+        # Levels with a loss of their own end a loop, as the last level does.
+        step = self.auxiliary_frequency or self.num_layers
         states = [self.cell.initial_state(injections[self.dilations[0]])]
-        for level in range(self.num_layers):
-            dilation = self.dilations[level % len(self.dilations)]
-            states.append(apply(states[-1], injections[dilation]))
+        for first in range(0, self.num_layers, step):
+            last = min(first + step, self.num_layers)
+            states.append(self._apply_range(states[-1], first, last, injections))
         return states[1:]
+
+    def _apply_range(self, state, first, last, injections):
+        """Returns the state after the levels from `first` to `last - 1`.
+
+        The gradient of a loop adds up the gradients of the weights. Without the loop,
+        TensorFlow would hold those of all levels, each as large as the weights.
+        """
+        period = len(self.dilations)
+        num_loops, rest = divmod(last - first, period)
+
+        def levels(state, begin, end):
+            for level in range(begin, end):
+                state = self.cell(state, injections[self.dilations[level % period]])
+            return state
+
+        if num_loops > 0:
+            _, state = checkpointing.loop(
+                lambda i, state: i < num_loops,
+                lambda i, state: (i + 1, levels(state, first, first + period)),
+                (tf.constant(0), state),
+                num_loops,
+                1 if self.recompute else None,
+                nonfinite.floating(injections),
+            )
+        return levels(state, last - rest, last)
 
     def _outputs(self, states):
         last = self.cell.features(states[-1])
         if self.auxiliary_frequency is None:
             return last
-        step = self.auxiliary_frequency
-        return [last, *map(self.cell.features, states[step - 1 :: step])]
+        num_auxiliary = self.num_layers // self.auxiliary_frequency
+        return [last, *map(self.cell.features, states[:num_auxiliary])]
 
     def compute_output_shape(self, inputs_shape):
         shape = (*inputs_shape[:-1], self.cell.output_dim)

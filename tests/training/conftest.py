@@ -56,10 +56,9 @@ def finished_run(tmp_path_factory, worker_id):
 
 
 def _finished_run(path):
-    from tests.training.runs.small_runs import finished
+    from tests.training.runs.small_runs import eagerly, finished
 
     mapping = copy.deepcopy(SMALL)
-    # Graphs of plain iterations are traced faster than graphs of other solvers.
     mapping["model"]["solver"] = {"class_name": "fixed_point_iteration", "max_iter": 4}
     tied = {
         "model.gradient": "unrolled",
@@ -69,5 +68,7 @@ def _finished_run(path):
             "tol": None,
         },
     }
+    mapping["data"]["train_examples"] = 32
     mapping["variants"] = {"equilibrium": {}, "tied": tied}
-    return finished(path, configs.resolve(mapping))
+    with eagerly():
+        return finished(path, configs.resolve(mapping))

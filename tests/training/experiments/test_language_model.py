@@ -27,7 +27,7 @@ from training.runs.work_directory import WorkDirectory
 @pytest.fixture(scope="module")
 def text_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("to be or not to be " * 40)
+    path.write_text("to be or not to be " * 24)
     return str(path)
 
 
@@ -42,15 +42,17 @@ def small(text_file):
 def finished(text_file, tmp_path_factory):
     """The work directory of a model and its explicit twin, trained for seconds."""
     mapping = copy.deepcopy(SMALL)
-    mapping["data"]["path"] = text_file
-    # Graphs of plain iterations are traced faster than graphs of other solvers.
+    mapping["data"] |= {"path": text_file, "steps_per_epoch": 2}
     mapping["model"]["solver"] = {"class_name": "fixed_point_iteration", "max_iter": 4}
+    mapping["model"]["regularizer"] = None
+    mapping["optimizer"]["learning_rate"] = 0.1
     mapping["variants"] = {
         "equilibrium": {},
         "untied": {"model.explicit": {"num_layers": 2, "recompute": True}},
     }
     path = tmp_path_factory.mktemp("run") / "run"
-    return small_runs.finished(path, configs.resolve(mapping))
+    with small_runs.eagerly():
+        return small_runs.finished(path, configs.resolve(mapping))
 
 
 def history(directory, name):

@@ -1,7 +1,10 @@
 """A job of seconds, and what its runs leave."""
 
+import contextlib
+
 import keras
 import numpy as np
+import pytest
 
 import deq_keras
 from training.config import reading as configs
@@ -25,6 +28,17 @@ def die_in(epoch):
             raise Killed
 
     return keras.callbacks.LambdaCallback(on_epoch_begin=begin)
+
+
+@contextlib.contextmanager
+def eagerly():
+    """Lets runs train eagerly, and without the check that traces a step: graphs take
+    most of the time of a run of seconds."""
+    is_eager = property(lambda model: True, lambda model, value: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(variants, "check", lambda *_: None)
+        patch.setattr(keras.Model, "run_eagerly", is_eager)
+        yield
 
 
 def finish(directory):

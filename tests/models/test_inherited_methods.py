@@ -53,7 +53,7 @@ def _trained(backbone, inputs):
     mean = keras.layers.GlobalAveragePooling1D()(backbone.output)
     model = keras.Model(backbone.input, keras.layers.Dense(3)(mean))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(1e-2), loss)
+    model.compile(keras.optimizers.Adam(1e-2), loss, run_eagerly=True)
     model.fit(inputs, np.array([0, 1, 2, 0]), epochs=2, verbose=0)
 
 
@@ -141,6 +141,7 @@ def test_presets_accept_other_arguments():
 def test_a_task_from_a_config_trains_and_generates():
     model = models.TransformerXLCausalLM(_transformer_xl())
     copy = models.TransformerXLCausalLM.from_config(model.get_config())
+    copy.run_eagerly = True
     prompt = {"token_ids": TOKENS, "padding_mask": np.arange(5) < [[2]] * 4}
     assert copy.generate(prompt, stop_token_ids=None)["token_ids"].shape == (4, 5)
     copy.fit(TOKENS, TOKENS, verbose=0, shuffle=False)
@@ -150,6 +151,7 @@ def test_a_task_from_a_config_trains_and_generates():
 def test_files_load_without_their_compilation(is_compiled, tmp_path):
     model = models.TransformerXLCausalLM(_transformer_xl(), compile=is_compiled)
     if is_compiled:
+        model.run_eagerly = True
         model.fit(TOKENS, TOKENS, verbose=0, shuffle=False)
     model.save(tmp_path / "model.keras")
     copy = keras.saving.load_model(tmp_path / "model.keras", compile=False)

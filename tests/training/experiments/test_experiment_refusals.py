@@ -141,17 +141,17 @@ def train(folder, mapping, *overrides):
 
 
 @pytest.mark.parametrize(
-    "override",
+    "mapping, override",
     [
-        "model.solver.histroy=3",
-        "data={name: imagenette, directory: nowhere}",
-        "variants={a: {}, b: {model.solver: forward_backward}}",
-        "phases=[{epochs: 1}, {epochs: 1, gradient: reversible}]",
-        "optimizer.warmup_epochs=1",
+        (CLASSIFICATION, "model.solver.histroy=3"),
+        (CLASSIFICATION, "data={name: imagenette, directory: nowhere}"),
+        (DEFAULTS, "variants={a: {}, b: {model.solver: forward_backward}}"),
+        (DEFAULTS, "phases=[{epochs: 1}, {epochs: 1, gradient: reversible}]"),
+        (CLASSIFICATION, "optimizer.warmup_epochs=1"),
     ],
 )
-def test_refused_config_leaves_no_files(tmp_path, override, capsys):
-    assert train(tmp_path, CLASSIFICATION, override) == 2
+def test_refused_config_leaves_no_files(tmp_path, mapping, override, capsys):
+    assert train(tmp_path, mapping, override) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("deq-keras: error:")
     assert not (tmp_path / "a").exists()

@@ -78,8 +78,9 @@ class RegressionJob(Job):
 
     def build(self):
         cell = deq_keras.layers.DenseCell(4)
-        layers = [keras.Input((3,)), deq_keras.layers.DEQ(cell, name="deq")]
-        model = keras.Sequential([*layers, keras.layers.Dense(1)])
+        solver = deq_keras.solvers.FixedPointIteration(max_iter=8)
+        layer = deq_keras.layers.DEQ(cell, solver, name="deq")
+        model = keras.Sequential([keras.Input((3,)), layer, keras.layers.Dense(1)])
         return model, keras.optimizers.Adam(0.01), phase_spans(self.config)
 
     def compile(self, model, optimizer):

@@ -11,6 +11,7 @@ from tests.training.runs.small_runs import (
     RegressionJob,
     assert_same_checkpoints,
     assert_same_histories,
+    eagerly,
 )
 from training.config import reading as configs
 from training.config.fields import OptimizerConfig
@@ -30,16 +31,9 @@ class AccumulatingJob(RegressionJob):
 
 
 def _fitted(name, accumulation_steps, batch_size, inputs, layers, clip_norm):
-    """Returns the weights after four batches of 8 examples, and the logs."""
+    """Returns the weights after two batches of 8 examples, and the logs."""
     keras.utils.set_random_seed(0)
-    cell = deq_keras.layers.DenseCell(4)
-    layer = deq_keras.layers.DEQ(
-        cell,
-        solver=deq_keras.solvers.FixedPointIteration(max_iter=6, tol=None),
-        gradient="unrolled",
-        name="deq",
-    )
-    model = keras.Sequential([*layers(), layer, keras.layers.Dense(1)])
+    model = keras.Sequential([*layers(), keras.layers.Dense(1)])
     config = OptimizerConfig(
         name=name,
         learning_rate=0.01,
@@ -48,10 +42,10 @@ def _fitted(name, accumulation_steps, batch_size, inputs, layers, clip_norm):
         clip_norm=clip_norm,
         accumulation_steps=accumulation_steps,
     )
-    optimizer = build_optimizer(config, 1, 4 * accumulation_steps, "float32")
+    optimizer = build_optimizer(config, 1, 2 * accumulation_steps, "float32")
     model.compile(optimizer, "mse")
     logs = model.fit(
-        inputs, INPUTS[:, :1], batch_size=batch_size, epochs=2, shuffle=False, verbose=0
+        inputs, INPUTS[:, :1], batch_size=batch_size, shuffle=False, verbose=0
     ).history
     return model.get_weights(), logs
 
@@ -59,10 +53,12 @@ def _fitted(name, accumulation_steps, batch_size, inputs, layers, clip_norm):
 @pytest.mark.parametrize("name, is_embedded", [("sgd", False), ("radam", True)])
 def test_two_half_batches_are_one_batch(name, is_embedded):
     def layers():
-        if not is_embedded:
-            return [keras.Input((3,))]
-        # Its gradients are `IndexedSlices`.
-        return [keras.Input(()), keras.layers.Embedding(5, 3)]
+        if is_embedded:  # Its gradients are `IndexedSlices`.
+            return [keras.Input(()), keras.layers.Embedding(5, 3)]
+        cell = deq_keras.layers.DenseCell(4)
+        solver = deq_keras.solvers.FixedPointIteration(max_iter=3, tol=None)
+        layer = deq_keras.layers.DEQ(cell, solver, gradient="unrolled", name="deq")
+        return [keras.Input((3,)), layer]
 
     inputs = np.arange(16) % 5 if is_embedded else INPUTS
     # Keras' norm of `IndexedSlices` counts the rows of a repeated index apart.
@@ -71,8 +67,9 @@ def test_two_half_batches_are_one_batch(name, is_embedded):
     halves, logs = _fitted(name, 2, 4, inputs, layers, clip_norm)
     for one, other in zip(halves, whole, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
-    assert logs.keys() == expected.keys() and "deq_residual" in logs
-    for metric in ("loss", "deq_residual", "deq_evaluations"):
+    assert logs.keys() == expected.keys()
+    assert is_embedded or {"deq_residual", "deq_evaluations"} < logs.keys()
+    for metric in logs:
         np.testing.assert_allclose(logs[metric], expected[metric], rtol=1e-3)
 
 
@@ -102,8 +99,9 @@ def test_resumed_run_keeps_the_accumulated_gradients(small, tmp_path):
         "warmup_epochs": 0.5,
         "accumulation_steps": 3,
     }
-    _, history = _run(small, tmp_path / "whole", changes)
-    _, resumed = _run(small, tmp_path / "parts", changes, deaths=(1, 2))
+    with eagerly():
+        _, history = _run(small, tmp_path / "whole", changes)
+        _, resumed = _run(small, tmp_path / "parts", changes, deaths=(1, 2))
     assert_same_checkpoints(tmp_path / "parts", tmp_path / "whole")
     assert_same_histories(resumed, history)
     loaded = keras.saving.load_model(tmp_path / "whole" / "model.keras")

@@ -1,7 +1,5 @@
 """Splits of images that are streamed from disk, and classifiers of them."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -90,19 +88,19 @@ def test_short_and_long_epochs_see_the_same_batches(split):
     pixels = np.random.default_rng(0).integers(1, 256, (10, 16, 16, 3))
     in_arrays = in_memory(pixels.astype("uint8"), np.arange(10, dtype="int32"))
     crops = AugmentationConfig(crop_padding=2, horizontal_flip=True)
-    for images, augmentation in ((split, RANDOM), (in_arrays, crops)):
-        for shard in (WHOLE, BatchShard(1, 2)):
-            arguments = images, 4, augmentation, 7
-            options = {"drop_remainder": shard.count > 1, "shard": shard}
-            whole = list(training_batches(*arguments, range(8), **options))
-            for num_steps, epochs in itertools.product((2, 5), (range(1), range(1, 3))):
-                short = training_batches(
-                    *arguments, epochs, **options, num_steps=num_steps
-                )
-                steps = slice(epochs.start * num_steps, epochs.stop * num_steps)
-                for pair in zip(short, whole[steps], strict=True):
-                    for one, other in zip(*pair, strict=True):
-                        np.testing.assert_array_equal(one, other)
+    for images, augmentation, shard in (
+        (split, RANDOM, WHOLE),
+        (in_arrays, crops, BatchShard(1, 2)),
+    ):
+        arguments = images, 4, augmentation, 7
+        options = {"drop_remainder": shard.count > 1, "shard": shard}
+        whole = list(training_batches(*arguments, range(3), **options))
+        for num_steps, epochs in ((2, range(1, 3)), (5, range(1))):
+            short = training_batches(*arguments, epochs, **options, num_steps=num_steps)
+            steps = slice(epochs.start * num_steps, epochs.stop * num_steps)
+            for pair in zip(short, whole[steps], strict=True):
+                for one, other in zip(*pair, strict=True):
+                    np.testing.assert_array_equal(one, other)
 
 
 def test_augmentations_differ(write_records, tmp_path):
@@ -122,7 +120,7 @@ def test_evaluation_keeps_the_order(either):
     batches = [labels.numpy().tolist() for _, labels in evaluation_batches(either, 4)]
     assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     whole = list(range(10))
-    for start, stop in [(3, 7), (0, None), (8, 99), (-2, None)]:
+    for start, stop in [(3, 7), (-2, None)]:
         part = either.part(start, stop)
         assert len(part) == len(whole[start:stop])
         assert in_order(part) == whole[start:stop], (start, stop)

@@ -275,7 +275,9 @@ def test_seeds_without_the_target_count_as_longest():
     assert found["median_seconds"] == time_to_accuracy.NOT_REACHED
 
 
-@pytest.mark.parametrize("name", ["digits", "characters"])
+@pytest.mark.parametrize(
+    "name", ["characters", pytest.param("digits", marks=pytest.mark.slow)]
+)
 def test_networks_of_a_contest_have_as_many_parameters(name):
     contest = time_to_accuracy.CONTESTS[name]
     training, _ = contest.load()

@@ -87,7 +87,7 @@ def test_fresh_samples_inherit_states(carried):
     assert _held(carried) == [[3, 4, 1, 2, 1, 2], [4] * 6, [1, 1] + [2] * 4]
     carried.inherited = 0.5
     begun = []
-    for number in range(5, 55):
+    for number in range(5, 30):
         before = _held(carried)
         _feed(carried, [number])
         place = _held(carried)[0].index(number)

@@ -46,20 +46,9 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def solve_padded(model):
-    """The model as a graph for texts of any shape, which runs faster than eagerly."""
-    shape = (None, None)
-    inputs = {
-        "token_ids": tf.TensorSpec(shape, tf.int32),
-        "padding_mask": tf.TensorSpec(shape, tf.bool),
-    }
-    return tf.function(model, [inputs], autograph=False)
-
-
-@pytest.fixture(scope="module")
-def whole(solve_padded):
-    """What the model computes of all tokens."""
-    return solve_padded(_unpadded(_tokens()))
+def fast_model():
+    keras.utils.set_random_seed(0)
+    return _model(solver=FAST)
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +57,12 @@ def pre_norm_model():
     return _model(normalize_first=True, local_size=5, weight_normalization=False)
 
 
-def test_outputs_are_log_probabilities(model, whole):
+def test_outputs_are_log_probabilities(fast_model):
+    whole = fast_model(_tokens())
     assert whole.shape == (2, 12, 60)
     np.testing.assert_allclose(tf.reduce_sum(tf.exp(whole), -1), 1, atol=1e-5)
     x, y = models.NextTokenLossModel.examples(_tokens(), _tokens(seed=1))
-    losses = models.NextTokenLossModel(model)(x)
+    losses = models.NextTokenLossModel(fast_model)(x)
     np.testing.assert_allclose(losses, -tf.gather(whole, y, batch_dims=2), atol=1e-4)
 
 
@@ -90,15 +80,12 @@ def test_greedy_generation_equals_solving_the_prefix_again(name, request):
     check_greedy_generation(model, _tokens(), PROMPT_MASK)
 
 
-def test_empty_prompt_raises(model):
+def test_empty_prompt_raises(fast_model):
+    model = fast_model
     model.compile(sampler="greedy")
     inputs = {"token_ids": np.zeros((1, 4), int), "padding_mask": np.zeros((1, 4))}
     with pytest.raises(ValueError, match="prompt"):
         model.generate(inputs, stop_token_ids=None)
-
-
-def _unpadded(tokens):
-    return {"token_ids": tokens, "padding_mask": np.ones_like(tokens, bool)}
 
 
 def _padded(tokens, width):
@@ -109,11 +96,11 @@ def _padded(tokens, width):
     return {"token_ids": padded * mask, "padding_mask": mask}
 
 
-def test_padding_does_not_change_an_answer(solve_padded):
+def test_padding_does_not_change_an_answer(fast_model):
     tokens = _tokens((2, 8))
-    padded = solve_padded(_padded(tokens, 40))
+    padded = fast_model(_padded(tokens, 40))
     for row, length in enumerate((5, 8)):
-        alone = solve_padded(_unpadded(tokens[row : row + 1, :length]))[0]
+        alone = fast_model(tokens[row : row + 1, :length])[0]
         np.testing.assert_allclose(padded[row, :length], alone, atol=2e-5)
 
 
@@ -130,8 +117,8 @@ def test_an_export_is_pure(tmp_path):
     np.testing.assert_allclose(exported.serve(tokens[:1]), expected[:1], atol=1e-4)
 
 
-def test_files_and_presets(tmp_path):
-    model, tokens = _model(solver=FAST), _tokens()
+def test_files_and_presets(fast_model, tmp_path):
+    model, tokens = fast_model, _tokens()
     expected = model(tokens)
     model.compile(keras.optimizers.SGD(0.25), sampler="beam")
     model.save(tmp_path / "model.keras")
@@ -164,9 +151,9 @@ def test_number_of_parameters_of_wikitext_103():
     assert backbone.deq.cell.count_params() == 69_753_000 + 3 * 700 * 700 + 3 * 700
 
 
-def test_token_ids_out_of_range_raise(model):
+def test_token_ids_out_of_range_raise(fast_model):
     with pytest.raises(tf.errors.InvalidArgumentError, match="60"):
-        model(np.array([[3, 60]]))
+        fast_model(np.array([[3, 60]]))
 
 
 @pytest.mark.slow

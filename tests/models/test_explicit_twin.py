@@ -50,7 +50,7 @@ def test_untied_twin_has_cells_of_its_own(tmp_path):
         state = cell(state, cell.inject(X))
     np.testing.assert_allclose(twin(X), twin.layers[-1](state), rtol=1e-5)
 
-    twin.compile("sgd", "mse")
+    twin.compile("sgd", "mse", run_eagerly=True)
     before = cells[1].get_weights()
     twin.fit(X, X[:, :1], verbose=0)
     for old, new in zip(before, cells[1].get_weights(), strict=True):
@@ -64,7 +64,7 @@ def test_padding_does_not_matter_to_a_twin():
     inputs = keras.Input((None,), dtype="int32")
     embedded = keras.layers.Embedding(5, 4, mask_zero=True)(inputs)
     cell = layers.AttentionCell(4, num_heads=2)
-    states = layers.DEQ(cell)(embedded)
+    states = layers.DEQ(cell, FixedPointIteration(2))(embedded)
     model = keras.Model(inputs, keras.layers.GlobalAveragePooling1D()(states))
     for tied in (True, False):
         twin = models.explicit_twin(model, depth=2, tied=tied)

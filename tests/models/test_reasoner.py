@@ -103,6 +103,7 @@ def test_default_recipe():
 
 def test_trains_and_comes_back_as_it_was(tmp_path):
     model = models.ReasonerTagger(_strings(), 2)
+    model.run_eagerly = True
     labels = (STRINGS[..., 0] > 0).astype("int32")
     weights = np.ones(labels.shape, "float32")
     arguments = {"sample_weight": weights, "batch_size": 4, **QUIET}

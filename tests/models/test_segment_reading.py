@@ -26,7 +26,7 @@ def _causal_lm(memory_length, preprocessor=None):
 
 def _model(memory_length=4):
     model = models.NextTokenLossModel(_causal_lm(memory_length))
-    model.compile("sgd")
+    model.compile("sgd", run_eagerly=True)
     return model
 
 
@@ -63,7 +63,6 @@ def test_shuffled_rows_raise():
 
 def test_without_a_memory_all_batches_are_taken():
     model = _model(memory_length=0)
-    model.compile("sgd", run_eagerly=True)
     model.fit(*_examples(5), batch_size=2, **QUIET)
     model.evaluate(*_examples(5), batch_size=2, **QUIET)
 

@@ -37,7 +37,7 @@ def test_every_folder_has_a_preset_and_a_card():
 )
 def test_reasoners_solve_larger_or_harder_problems(preset, task, level, expected):
     model = models.ReasonerTagger.from_preset(preset)
-    examples = task.examples(np.random.default_rng(5), 20, level)
+    examples = task.examples(np.random.default_rng(5), 10, level)
     answers = np.argmax(model.predict(examples.inputs, verbose=0), axis=-1)
     assert np.mean(solved(answers, examples)) >= expected
 

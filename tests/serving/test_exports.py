@@ -246,7 +246,10 @@ def test_convolution_that_loses_nan(tmp_path):
     stem = keras.layers.Conv2D(2, 3, activation="relu")
     pooled = keras.layers.GlobalAveragePooling2D()
     model = keras.Sequential(
-        [keras.Input((4, 4, 1)), stem, pooled, layers.DEQ(TanhCell(3))]
+        [
+            keras.Input((4, 4, 1)),
+            *(stem, pooled, layers.DEQ(TanhCell(3), "fixed_point_iteration")),
+        ]
     )
     path, difference = _exported("litert", tmp_path, model)
     assert difference < 1e-4
@@ -266,7 +269,7 @@ def _sequential(*stem, shape=(4,)):
     ("target", "stem", "shape"),
     [
         ("litert", lambda: keras.layers.Dense(5, activation="softplus"), (4,)),
-        ("onnx", lambda: keras.layers.LSTM(5), (4, 3)),
+        pytest.param("onnx", lambda: keras.layers.LSTM(5), (4, 3), marks=SLOW),
         pytest.param("onnx", lambda: _Function(_finite_log), (4,), marks=SLOW),
     ],
     ids=["softplus", "lstm", "log"],
@@ -303,7 +306,7 @@ def test_invalid_sample_must_not_change_others(tmp_path, monkeypatch):
 
 def _recurrent_cell():
     cell = layers.cell_from(keras.layers.LSTM(3, return_sequences=True))
-    return [layers.DEQ(cell), keras.layers.Flatten()]
+    return [layers.DEQ(cell, "fixed_point_iteration"), keras.layers.Flatten()]
 
 
 @pytest.mark.parametrize(
@@ -348,7 +351,8 @@ def test_request_overrides_a_budget_of_the_call(target, tmp_path):
 
 def test_input_names_become_ascii(tmp_path):
     inputs = keras.Input((4,), name="größe")
-    model = keras.Model(inputs, layers.DEQ(TanhCell(5))(inputs))
+    deq = layers.DEQ(TanhCell(5), "fixed_point_iteration")
+    model = keras.Model(inputs, deq(inputs))
     path, _ = _exported("litert", tmp_path, model)
     assert list(serving.load(path).inputs) == ["gr__e"]
     specs = [tf.TensorSpec((None, 4), name=name) for name in ("入力", "_x")]

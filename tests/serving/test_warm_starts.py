@@ -15,7 +15,9 @@ def warm():
     keras.utils.set_random_seed(1)
     deq = layers.DEQ(TanhCell(5, 0.6), "fixed_point_iteration", name="deq")
     model = keras.Sequential([keras.Input((3,)), deq, keras.layers.Dense(2)])
-    return serving.WarmStartModel(model)
+    warm = serving.WarmStartModel(model)
+    warm.run_eagerly = True
+    return warm
 
 
 def test_predict_in_batches(warm):

@@ -84,13 +84,11 @@ def test_rotation_does_not_converge():
 
 
 def test_slow_convergence():
-    """At 0.97 a step, 40 evaluations reach a residual of 0.01, 400 reach 0.001."""
+    """At 0.97 a step, 40 evaluations reach a residual of 0.01."""
     found = _audit(lambda z, u: 0.97 * z + 0.03 * u)
     assert found.kind == "slow" and found.groups[0].falling == 1.0
     assert found.verdict.startswith("slow convergence: after 40 evaluations")
     assert found.verdict.endswith("(median residual: 0.013); use larger budgets")
-    model = WeightTiedModel(lambda z, u: 0.97 * z + 0.03 * u, head=_signs)
-    assert audit(model, [_group()], (40, 400)).kind == "unique"
 
 
 def test_start_that_does_not_converge():
@@ -108,6 +106,7 @@ def test_non_finite_states():
     assert found.verdict.endswith("(median residual: not finite)")
 
 
+@pytest.mark.slow
 def test_constant_scores():
     same = _group("same", inputs=np.ones((4, 2), "float32"))
     found = _audit(lambda z, u: 0.0 * z + 0.0 * u, [_group(), same])
@@ -131,6 +130,7 @@ def test_overthinking_is_lost():
     assert found.groups[0].exact == [1.0, 1.0, 0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_unknown_loss_is_missed():
     """The answers are right from 5 evaluations on, and 200 are no budget."""
     found = _audit(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.regimes import slow
 from training.cli import main
 from training.config import reading as configs
 from training.evaluation import plots
@@ -96,7 +97,7 @@ def test_image_of_residuals():
     assert image[..., :3].std() > 1
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("suffix", ["png", "svg", slow("pdf")])
 def test_formats_of_figures(suffix, tmp_path, small, capsys):
     directory = WorkDirectory.start(tmp_path / "run", configs.resolve(small))
     with directory.in_use():

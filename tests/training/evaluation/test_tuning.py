@@ -60,7 +60,7 @@ class _Job:
 
 
 def test_record_of_a_run(tmp_path):
-    layer = layers.DEQ(layers.DenseCell(3))
+    layer = layers.DEQ(layers.DenseCell(3), "fixed_point_iteration")
     data = np.random.default_rng(0).normal(size=(120, 3)).astype("float32")
     layer(data)
     with pytest.raises(InputError, match="There is no .*tune.json. Write it with deq-"):

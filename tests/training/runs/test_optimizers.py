@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.training.runs.small_runs import Killed, RegressionJob
+from tests.training.runs.small_runs import Killed, RegressionJob, eagerly
 from training.config import reading as configs
 from training.config.fields import OptimizerConfig
 from training.errors import InputError
@@ -73,9 +73,10 @@ def test_plateau_lowers_the_rate_also_when_resumed(small, tmp_path):
     # Two epochs without progress in 1 and 3, in 5 and 6, and in 7 and 8.
     scores = [3.0, 3.0, None, 3.1, 2.0, 2.5, 2.5, 2.5, 2.5]
     expected = np.repeat([0.08] * 4 + [0.04] * 3 + [0.03] * 2, 4)
-    whole, model = _rates(small, tmp_path / "whole", optimizer, scores)
+    with eagerly():
+        whole, model = _rates(small, tmp_path / "whole", optimizer, scores)
+        parts, resumed = _rates(small, tmp_path / "parts", optimizer, scores, (1, 3, 6))
     np.testing.assert_allclose(whole, expected, rtol=1e-6)
-    parts, resumed = _rates(small, tmp_path / "parts", optimizer, scores, (1, 3, 6))
     np.testing.assert_allclose(parts, expected, rtol=1e-6)
     for one, other in zip(model.get_weights(), resumed.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)

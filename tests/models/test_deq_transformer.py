@@ -136,6 +136,7 @@ def test_files_and_presets(fast_model, tmp_path):
     assert float(restored[0].optimizer.learning_rate) == 0.25
 
 
+@pytest.mark.slow
 def test_number_of_parameters_of_wikitext_103():
     backbone = models.DEQTransformerBackbone(
         vocabulary_size=267735,

@@ -53,8 +53,9 @@ def test_classifiers_know_digits(preset):
 
 def test_language_model_continues_a_text():
     model = models.DEQTransformerCausalLM.from_preset("characters")
-    text = model.generate("The ", max_length=40)
-    assert text.startswith("The ") and len(text) > 30
+    model.run_eagerly = True
+    text = model.generate("The ", max_length=20)
+    assert text.startswith("The ") and len(text) > 15
     assert (
         np.mean([character.isalpha() or character == " " for character in text]) > 0.7
     )

@@ -15,7 +15,7 @@ from training.runs.job import Job
 
 VECTORS = np.array([[1, 1], [1, -1], [-1, -1], [-1, 1]], "float32")
 PROBLEMS = {"inputs": VECTORS, "targets": (VECTORS > 0).astype("int32")}
-BUDGETS = ["--budgets", "2", "4", "20", "40"]
+BUDGETS = ["--budgets", "4", "40"]
 
 
 @keras.saving.register_keras_serializable("audit_tests")
@@ -77,7 +77,7 @@ def test_a_saved_model(parts, tmp_path, capsys):
     assert (easy["label"], easy["floor"]) == ("easy", None)
     assert (hard["label"], hard["floor"]) == ("hard", 3)
     assert hard["difficulty"] == [1, 2, 2, 3]
-    assert easy["exact"] == [1.0] * 4 and found["criteria"][0]["passed"]
+    assert easy["exact"] == [1.0] * 2 and found["criteria"][0]["passed"]
 
 
 def test_tolerance_and_damping_of_the_command(parts, tmp_path, capsys):

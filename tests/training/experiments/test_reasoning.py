@@ -165,11 +165,11 @@ class TestLevel:
     def test_without_a_tolerance(self, parity):
         parity.backbone.deq.solver = deq_keras.solvers.FixedPointIteration(6, None)
         examples = held_out_examples(PrefixSums(), 4, 8, 0)
-        found = LevelMeasurement(parity, strings(), [2, 4, 20])(4, examples)
-        assert [row["converged"] for row in found["budgets"]] == [0, 0, 0]
-        assert [row["evaluations"] for row in found["budgets"]] == [2, 4, 20]
+        found = LevelMeasurement(parity, strings(), [2, 20])(4, examples)
+        assert [row["converged"] for row in found["budgets"]] == [0, 0]
+        assert [row["evaluations"] for row in found["budgets"]] == [2, 20]
         exact = [row["exact_match"] for row in found["budgets"]]
-        assert found["overthinking"] == exact[0] - exact[2]
+        assert found["overthinking"] == exact[0] - exact[1]
 
     def test_overthinking_needs_tenfold_budgets(self):
         assert overthinking([2, 4], [0.5, 1.0]) is None

@@ -37,11 +37,11 @@ def test_all_tasks_have_their_names():
 def test_examples_have_the_declared_shapes(name, held_out):
     task, levels = TASKS[name]
     for level in levels:
-        examples = task.examples(np.random.default_rng(0), 5, level, held_out)
+        examples = task.examples(np.random.default_rng(0), 3, level, held_out)
         positions = task.positions(level)
-        assert examples.inputs.shape == (5, *task.input_shape(level))
-        assert examples.targets.shape == examples.weights.shape == (5, *positions)
-        assert examples.difficulty.shape == examples.distance.shape == (5,)
+        assert examples.inputs.shape == (3, *task.input_shape(level))
+        assert examples.targets.shape == examples.weights.shape == (3, *positions)
+        assert examples.difficulty.shape == examples.distance.shape == (3,)
         assert [array.dtype.name for array in examples[1:]] == [
             *("int32", "float32", "int32", "int32")
         ]
@@ -54,7 +54,7 @@ def test_examples_have_the_declared_shapes(name, held_out):
             assert set(examples.inputs.ravel()) <= set(range(task.num_tokens))
         assert set(np.unique(examples.targets)) <= set(range(task.num_classes))
         assert set(np.unique(examples.weights)) <= {0.0, 1.0}
-        assert np.all(examples.weights.reshape(5, -1).max(axis=1) == 1)
+        assert np.all(examples.weights.reshape(3, -1).max(axis=1) == 1)
         assert np.all(examples.distance >= 0)
 
 

@@ -31,8 +31,10 @@ _SOLVER = {"class_name": "FixedPointIteration", "max_iter": 2}
 _RANDOM = np.random.default_rng(0)
 TOKENS = _RANDOM.integers(0, 20, (2, 5)).astype("int32")
 TEXTS = ["abc de", "fg"]
+VOCABULARY = [" ", *"abcdefghijklmnopqrs"]
 IMAGES = _RANDOM.normal(size=(2, 8, 8, 3)).astype("float32")
 PIXELS = _RANDOM.integers(0, 255, (2, 8, 8, 3)).astype("uint8")
+CONVERTER = models.MDEQImageConverter.for_dataset("cifar10", image_size=(8, 8))
 STRINGS = _RANDOM.normal(size=(2, 5, 3)).astype("float32")
 
 _TRANSFORMER = {
@@ -138,7 +140,7 @@ def test_backbone_saves(suite, name):
 
 
 def _alphabet():
-    return tokenizers.CharacterTokenizer([" ", *"abcdefghijklmnopqrs"])
+    return tokenizers.CharacterTokenizer(VOCABULARY)
 
 
 TASKS = {
@@ -192,8 +194,7 @@ CHECK_TYPES = pytest.mark.filterwarnings("ignore:The `check_types` argument")
     ],
 )
 def test_image_task(suite, cls, preprocessor_cls, kwargs, labels, shape):
-    converter = models.MDEQImageConverter.for_dataset("cifar10", image_size=(8, 8))
-    kwargs = {**kwargs, "preprocessor": preprocessor_cls(converter)}
+    kwargs = {**kwargs, "preprocessor": preprocessor_cls(CONVERTER)}
     kwargs = {**kwargs, "backbone": _backbone("mdeq")}
     with pytest.warns(match="shuffle"):
         suite.run_task_test(cls, kwargs, (PIXELS, labels), expected_output_shape=shape)
@@ -240,29 +241,22 @@ def test_text_preprocessor(suite, cls):
 @pytest.mark.parametrize(
     "cls, kwargs, inputs",
     [
-        (
-            tokenizers.CharacterTokenizer,
-            {"vocabulary": [" ", *"abcdefghijklmnopqrs"]},
-            TEXTS,
-        ),
+        (tokenizers.CharacterTokenizer, {"vocabulary": VOCABULARY}, TEXTS),
         (models.MDEQImageConverter, {"image_size": (8, 8), "scale": 1 / 255}, PIXELS),
+        (
+            models.MDEQImageClassifierPreprocessor,
+            {"image_converter": CONVERTER},
+            (PIXELS, np.array([0, 2])),
+        ),
+        (
+            models.MDEQImageSegmenterPreprocessor,
+            {"image_converter": CONVERTER},
+            (PIXELS, np.zeros((2, 8, 8, 1), "int32")),
+        ),
     ],
 )
 def test_preprocessing_layer(suite, cls, kwargs, inputs):
     suite.run_preprocessing_layer_test(cls, kwargs, inputs)
-
-
-@pytest.mark.parametrize(
-    "cls, labels",
-    [
-        (models.MDEQImageClassifierPreprocessor, np.array([0, 2])),
-        (models.MDEQImageSegmenterPreprocessor, np.zeros((2, 8, 8, 1), "int32")),
-    ],
-)
-def test_image_preprocessor(suite, cls, labels):
-    converter = models.MDEQImageConverter.for_dataset("cifar10", image_size=(8, 8))
-    kwargs = {"image_converter": converter}
-    suite.run_preprocessing_layer_test(cls, kwargs, (PIXELS, labels))
 
 
 def test_trained_preset(suite):

@@ -124,20 +124,6 @@ def test_solvers(solver, target, tmp_path):
 
 
 @SLOW
-@pytest.mark.parametrize("target", ["litert", "onnx"])
-def test_warm_start(target, tmp_path):
-    model, samples = _dense()
-    path, _ = _exported(target, tmp_path, model, warm_start=True)
-    ask = serving.load(path)
-    budget = {"max_iter": np.array(0), "tol": np.array(-1, "float32")}
-    request = {"inputs": samples, **budget}
-    cold = ask({**request, "initial_state": np.full((3, 5), np.nan, "float32")})
-    warm = ask({**request, "initial_state": cold["equilibrium"]})
-    assert (cold["evaluations"] > 3).all() and (warm["evaluations"] == 1).all()
-    np.testing.assert_allclose(warm["outputs"], cold["outputs"], atol=1e-3)
-
-
-@SLOW
 def test_signatures_of_a_saved_model(tmp_path):
     model, samples = _dense()
     path, _ = _exported("saved_model", tmp_path, model, max_iter_limit=4)
@@ -155,15 +141,6 @@ def test_signatures_of_a_saved_model(tmp_path):
     assert ask({"inputs": samples[:0]})["outputs"].shape == (0, 2)
     with pytest.raises(ValueError, match="Received"):
         ask({"images": samples})
-
-
-@SLOW
-@pytest.mark.parametrize("target", EXPORTS)
-def test_model_without_an_equilibrium(target, tmp_path):
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-    path, _ = _exported(target, tmp_path, model)
-    answer = serving.load(path)({"inputs": VECTORS})
-    np.testing.assert_allclose(answer["outputs"], model(VECTORS), atol=1e-5)
 
 
 @keras.saving.register_keras_serializable("deq_keras_tests")

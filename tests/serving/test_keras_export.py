@@ -49,15 +49,3 @@ def test_file_has_the_gradient_of_the_equilibrium(gradient, solver, tmp_path):
     invalid = np.where([[0], [1], [0]], np.nan, INPUTS)
     expected = np.where([[0], [1], [0]], 0.0, exact)
     np.testing.assert_allclose(_gradient(file, invalid), expected, atol=1e-3)
-
-
-@SLOW
-def test_file_trains_within_a_model(tmp_path):
-    _model("implicit", "anderson").export(tmp_path / "model", verbose=False)
-    file = keras.layers.TFSMLayer(tmp_path / "model", call_endpoint="serve")
-    first = keras.layers.Dense(4)
-    model = keras.Sequential([keras.Input((4,)), first, file])
-    before = first.kernel.numpy()
-    model.compile("sgd", "mse")
-    model.fit(INPUTS, np.ones((3, 1)), verbose=0)
-    assert np.abs(first.kernel - before).min() > 0

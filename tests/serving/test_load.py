@@ -251,6 +251,9 @@ def test_defaults_are_those_of_the_model(ask):
     cold = ask(INPUTS, initial_state=np.full_like(STATES, np.nan))
     for answer in (ask(INPUTS), ask(features=INPUTS), ask({"features": INPUTS})):
         np.testing.assert_array_equal(answer["outputs"], cold["outputs"])
+    warm = ask(INPUTS, initial_state=cold["equilibrium"])
+    assert (cold["evaluations"] > 3).all() and (warm["evaluations"] == 1).all()
+    np.testing.assert_allclose(warm["outputs"], cold["outputs"], atol=1e-3)
     short = ask(INPUTS, max_iter=4, tol=0.0)
     assert short["evaluations"].tolist() == [4] * 6 and (short["status"] == 1).all()
     assert (ask(INPUTS, tol=0.5)["evaluations"] < own["evaluations"].max()).all()

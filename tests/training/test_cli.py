@@ -79,23 +79,6 @@ def test_scores_at_tolerances(finished_run, tmp_path, capsys):
     assert (run / "tied" / "evaluation.json").read_bytes() == evaluation
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("file_format", ["saved_model", "onnx"])
-def test_an_export_has_the_table_of_the_model(
-    file_format, finished_run, tmp_path, capsys
-):
-    variant = [str(finished_run.path), "--variant", "equilibrium"]
-    out = str(tmp_path / "export.onnx")
-    assert main(["export", *variant, "--format", file_format, "--out", out]) == 0
-    capsys.readouterr()
-    assert main(["evaluate", *variant, "--exported", out]) == 0
-    scores = capsys.readouterr().out
-    assert main(["evaluate", *variant]) == 0
-    table = capsys.readouterr().out.split("\n\n")[1]
-    row = next(row for row in table.splitlines() if row.startswith("equilibrium"))
-    assert row.split() == scores.splitlines()[1].split()
-
-
 TIED = ["{run}", "--variant", "tied"]
 
 

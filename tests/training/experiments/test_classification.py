@@ -71,14 +71,6 @@ def test_phases_keep_the_optimizer_and_its_loss_scale(small):
     assert type(split_model(model).layer.gradient).__name__ == "PhantomGradient"
 
 
-def test_variant_can_be_another_kind_of_model(small):
-    model = {"name": "monotone", "cell": {"class_name": "monotone_dense_cell"}}
-    small["variants"] = {"convolutional": {}, "monotone": {"model": model}}
-    config = configs.resolve(small)
-    assert configs.variant(config, "convolutional").model.name == "single_scale"
-    assert configs.variant(config, "monotone").model.name == "monotone"
-
-
 @pytest.mark.slow
 def test_monotone_run(small, tmp_path):
     cell = {"class_name": "monotone_dense_cell", "units": 8}

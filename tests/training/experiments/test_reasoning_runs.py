@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from tests.training.experiments.test_reasoning import config, job
-from tests.training.runs.small_runs import Killed, assert_same_histories, die_in
 from training.cli import main
 from training.config import reading as configs
 from training.runs.train import train
@@ -83,24 +82,6 @@ def test_every_task_trains_and_is_measured(name, tmp_path, capsys):
                 assert image.n_frames >= 2
     has_picture = name in ("mazes", "sudoku_4x4", "sudoku_6x6")
     assert (run / f"{name}.gif").exists() == has_picture
-
-
-@pytest.mark.slow
-def test_resumed_run_equals_uninterrupted(tmp_path):
-    changed = config(phases__0__epochs=3)
-    for name in ("whole", "parts"):
-        (tmp_path / name).mkdir()
-    whole, history = train(job(changed), tmp_path / "whole")
-    for epoch in (1, 2):
-        killed = job(changed)
-        killed.make_callbacks = lambda model, epoch=epoch: [die_in(epoch)]
-        with pytest.raises(Killed):
-            train(killed, tmp_path / "parts")
-    parts, resumed = train(job(changed), tmp_path / "parts")
-    assert len(history) == len(resumed) == 3
-    assert_same_histories(resumed, history)
-    for one, other in zip(whole.get_weights(), parts.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow

@@ -75,19 +75,6 @@ def test_resumed_run_equals_uninterrupted(tmp_path, phased, kill_in_epoch, monke
     assert rows[0]["deq_penalty"] == "" and float(rows[1]["deq_penalty"]) > 0
 
 
-@pytest.mark.slow
-def test_epochs_of_fewer_steps_train_the_same_weights(tmp_path, small):
-    """Four steps a pass: one epoch of them, or four epochs of one step."""
-    runs = {}
-    for epochs, steps in ((1, None), (4, 1)):
-        small["phases"] = [{"epochs": epochs}]
-        small["data"]["steps_per_epoch"] = steps
-        runs[epochs] = run(configs.resolve(small), tmp_path / f"{epochs}")
-    assert len(runs[4][1]) == 4
-    for one, other in zip(runs[4][0].weights, runs[1][0].weights, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6, err_msg=one.path)
-
-
 def test_finished_run_continues_with_more_epochs(tmp_path, small):
     def train(epochs, folder):
         folder.mkdir(exist_ok=True)

@@ -39,12 +39,6 @@ def test_unknown_word_raises():
         text.encode(load("word", "a b\n"), "a\nb zebra\n")
 
 
-@pytest.mark.slow
-def test_unknown_word_far_down_raises():
-    with pytest.raises(InputError, match="Line 3002 .*'zebra'"):
-        text.encode(load("word", "a b\n"), 3001 * "a\n" + "b zebra\n")
-
-
 def test_bytes():
     tokenizer = load("byte")
     ids = text.encode(tokenizer, "né🜚\n")

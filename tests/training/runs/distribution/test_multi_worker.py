@@ -151,12 +151,3 @@ def test_killed_worker_ends_the_other_and_both_resume(workers, trained):
     finish(*workers.start_both("killed", LONG, "--resume"))
     for folder, name in zip(trained, ("killed", "killed-worker-1")):
         assert_same_checkpoints(workers.folder / name / "model", folder / "model")
-
-
-def test_missing_worker_ends_the_command(workers):
-    overrides = ["distribution.start_timeout=2"]
-    process = workers.start("alone", overrides, cluster=addresses(2))
-    _, error = process.communicate(timeout=300)
-    assert process.returncode == 2
-    assert "Worker 1 does not answer" in error and "Traceback" not in error
-    assert not (workers.folder / "alone").exists()

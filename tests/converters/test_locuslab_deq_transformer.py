@@ -166,8 +166,7 @@ def test_names_of_wrappers_are_dropped():
     for prefix in ("module.", "model.module.", "_orig_mod."):
         wrapped = {prefix + name: array for name, array in state_dict.items()}
         received = locuslab.load_deq_transformer(wrapped).get_weights()
-        for one, other in zip(received, expected, strict=True):
-            np.testing.assert_array_equal(one, other, err_msg=prefix)
+        np.testing.assert_equal(received, expected, err_msg=prefix)
 
 
 def test_weights_of_other_precisions():
@@ -180,8 +179,7 @@ def test_weights_of_other_precisions():
         others[name] = array.astype(dtypes[index % len(dtypes)])
         rounded[name] = others[name].astype("float32")
     models = [locuslab.load_deq_transformer(each) for each in (others, rounded)]
-    for one, other in zip(*(model.get_weights() for model in models), strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(*(model.get_weights() for model in models))
 
 
 def test_regularizer_and_dtype_are_passed_on():

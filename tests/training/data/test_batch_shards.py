@@ -38,11 +38,7 @@ def joined(readers):
 
 
 def check_equal(batches, whole):
-    whole = list(whole.as_numpy_iterator())
-    assert len(batches) == len(whole)
-    for batch, expected in zip(batches, whole, strict=True):
-        for array, other in zip(batch, expected, strict=True):
-            np.testing.assert_array_equal(array, other)
+    np.testing.assert_equal(batches, list(whole.as_numpy_iterator()))
 
 
 @pytest.mark.parametrize(

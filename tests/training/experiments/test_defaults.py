@@ -1,7 +1,5 @@
 """Small tasks with the defaults: models, measurements, tables, and a short run."""
 
-import csv
-import json
 import re
 
 import keras
@@ -206,14 +204,13 @@ def test_files_of_a_run(finished):
     assert (finished.path / "report.txt").read_text() == text + "\n"
     assert of_tasks(finished) in text and "parity.twin/seed_3" in text
     folder = finished.path / "regression.default" / "seed_3"
-    with (folder / "history.csv").open(newline="") as lines:
-        history = list(csv.DictReader(lines))
+    history = small_runs.history(folder)
     assert len(history) == SHORT["phases"][0]["epochs"]
     assert float(history[-1]["loss"]) < float(history[0]["loss"])
     jobs = variants.make_jobs(finished, ["regression.default/seed_3"])
     inputs, targets = jobs["regression.default/seed_3"].tested
     predictions = keras.models.load_model(folder / "model.keras").predict(inputs)
-    result = json.loads((folder / "evaluation.json").read_text())
+    result = small_runs.evaluation(folder)
     score = explained_variance(predictions, targets)
     assert score == pytest.approx(result["budgets"][0]["score"], rel=1e-4)
 

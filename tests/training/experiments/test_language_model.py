@@ -1,6 +1,4 @@
 import copy
-import csv
-import json
 import shutil
 
 import keras
@@ -56,12 +54,11 @@ def finished(text_file, tmp_path_factory):
 
 
 def history(directory, name):
-    with (directory.run(name) / "history.csv").open() as lines:
-        return list(csv.DictReader(lines))
+    return small_runs.history(directory.run(name))
 
 
 def evaluation(directory, name):
-    return json.loads((directory.run(name) / "evaluation.json").read_text())
+    return small_runs.evaluation(directory.run(name))
 
 
 def test_losses_and_weights_of_a_run(finished):
@@ -100,7 +97,7 @@ def test_evaluate_and_diagnose(finished, tmp_path, capsys):
     (path / "equilibrium" / "diagnosis.json").unlink()
     command = ["evaluate", str(path), "--variant", "equilibrium"]
     assert main([*command, "--budgets", "1", "2", "4"]) == 0
-    result = json.loads((path / "equilibrium" / "evaluation.json").read_text())
+    result = small_runs.evaluation(path / "equilibrium")
     before = evaluation(finished, "equilibrium")["budgets"]
     rows = result["budgets"]
     assert [row["budget"] for row in rows] == [1, 2, 4]

@@ -1,5 +1,4 @@
 import copy
-import json
 
 import keras
 import numpy as np
@@ -57,13 +56,9 @@ def _data(mapping):
     return datasets.load(configs.resolve(mapping).data)
 
 
-def _evaluation(directory, name):
-    return json.loads((directory.run(name) / "evaluation.json").read_text())
-
-
 @pytest.mark.slow
 def test_table(finished):
-    rows = _evaluation(finished, "mdeq")["budgets"]
+    rows = small_runs.evaluation(finished.run("mdeq"))["budgets"]
     assert [row["budget"] for row in rows] == [1, 4]
     assert rows[0]["residual"] > rows[1]["residual"]
     assert "test accuracy [%] at NFE" in report(finished)
@@ -76,7 +71,7 @@ def test_explicit_network_in_its_place(small, tmp_path):
     explicit = {"network": "resnet_18", "upsampling": 2}
     small["variants"] = {"resnet": {"model.explicit": explicit}}
     directory = _run(small, tmp_path / "run")
-    (row,) = _evaluation(directory, "resnet")["budgets"]
+    (row,) = small_runs.evaluation(directory.run("resnet"))["budgets"]
     assert row["budget"] == 18
     assert row["residual"] is None
     assert 0 <= row["accuracy"] <= 1
@@ -104,8 +99,7 @@ def test_starts_from_the_backbone_of_another(finished, small):
     small["model"]["head_filters"] = [4, 4]
     model = build_mdeq(configs.resolve(small).model, _data(small), "float32")
     expected = keras.models.load_model(path, compile=False).backbone.get_weights()
-    for one, other in zip(model.backbone.get_weights(), expected, strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(model.backbone.get_weights(), expected)
 
 
 @pytest.mark.slow

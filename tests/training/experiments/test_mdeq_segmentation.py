@@ -1,5 +1,4 @@
 import copy
-import csv
 import json
 import shutil
 
@@ -73,14 +72,12 @@ def trained(finished):
 
 
 def rows(directory):
-    result = json.loads((directory.run("model") / "evaluation.json").read_text())
-    return result["budgets"]
+    return small_runs.evaluation(directory.run("model"))["budgets"]
 
 
 @pytest.mark.slow
 def test_history_budgets_and_diagnosis_of_a_run(finished):
-    with (finished.run("model") / "history.csv").open() as lines:
-        (row,) = csv.DictReader(lines)
+    (row,) = small_runs.history(finished.run("model"))
     assert 0 < float(row["loss"]) < 3
     assert 0 < float(row["val_mean_iou"]) < 1
     assert float(row["deq_spectral_radius"]) > 0
@@ -134,9 +131,7 @@ def test_export_takes_raw_images_of_any_size(finished, trained, tmp_path):
         expected = model(model.preprocessor(pixels), training=False)
         np.testing.assert_allclose(logits, expected, atol=1e-3)
     answer = ExportedModel(tmp_path / "exported").answer()
-    rows = job.measure(answer, [1, 3])
-    saved = json.loads((finished.run("model") / "evaluation.json").read_text())
-    for row, other in zip(rows, saved["budgets"], strict=True):
+    for row, other in zip(job.measure(answer, [1, 3]), rows(finished), strict=True):
         assert row.pop("class_iou") == pytest.approx(other.pop("class_iou"), rel=1e-4)
         assert row == pytest.approx(other, rel=1e-4)
 
@@ -152,10 +147,7 @@ def test_starts_from_another_model(kind, finished, trained, small, tmp_path):
         donor.save(path)
     small["model"]["initial_weights"] = str(path)
     model = build_segmenter(configs.resolve(small), job.data)
-    for weight, expected in zip(
-        model.backbone.get_weights(), donor.backbone.get_weights(), strict=True
-    ):
-        np.testing.assert_array_equal(weight, expected)
+    np.testing.assert_equal(model.backbone.get_weights(), donor.backbone.get_weights())
 
 
 @pytest.mark.slow

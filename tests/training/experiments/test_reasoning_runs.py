@@ -1,6 +1,5 @@
 """Runs of the experiment `reasoning`, from the config to the pictures."""
 
-import csv
 import json
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.training.experiments.test_reasoning import config, job
+from tests.training.runs import small_runs
 from training.cli import main
 from training.config import reading as configs
 from training.runs.train import train
@@ -69,14 +69,12 @@ def test_every_task_trains_and_is_measured(name, tmp_path, capsys):
     assert "exact answers [%] at NFE" in text and (folder / "report.txt").exists()
     for variant in configs.load(folder / "config.yaml").variants:
         run = folder / variant
-        with (run / "history.csv").open() as lines:
-            rows = list(csv.DictReader(lines))
+        rows = small_runs.history(run)
         assert len(rows) == 2 and all(row["val_exact_match"] for row in rows)
         levels = json.loads((run / "levels.json").read_text())["levels"]
         assert [level["level"] for level in levels] == SMALL[name][1]
         assert (run / "accuracy.png").exists()
-        evaluation = json.loads((run / "evaluation.json").read_text())
-        assert evaluation["budgets"] == levels[-1]["budgets"]
+        assert small_runs.evaluation(run)["budgets"] == levels[-1]["budgets"]
         if (run / f"{name}.gif").exists():
             with Image.open(run / f"{name}.gif") as image:
                 assert image.n_frames >= 2

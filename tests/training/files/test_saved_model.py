@@ -124,8 +124,7 @@ def test_unknown_code_raises(saved, tmp_path, config, words):
 def test_saved_model_is_loaded(saved):
     path, model = saved
     loaded = saved_model.load(path, "").get_weights()
-    for one, other in zip(model.get_weights(), loaded, strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(model.get_weights(), loaded)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """A job of seconds, and what its runs leave."""
 
 import contextlib
+import json
 
 import keras
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import deq_keras
 from training.config import reading as configs
+from training.files import records
 from training.runs import variants
 from training.runs.job import Job
 from training.runs.phases import phase_spans
@@ -50,6 +52,16 @@ def finish(directory):
 def finished(path, config):
     """Returns the `WorkDirectory` of a new run of a resolved config."""
     return finish(WorkDirectory.start(path, config))
+
+
+def history(folder):
+    """Returns the rows of the history of a run, dicts of strings."""
+    return records.read_history(folder / records.HISTORY, "")
+
+
+def evaluation(folder):
+    """Returns the contents of the evaluation of a run."""
+    return json.loads((folder / records.EVALUATION).read_text())
 
 
 class RegressionJob(Job):

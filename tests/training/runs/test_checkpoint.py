@@ -55,11 +55,6 @@ def saved(trained, tmp_path):
     return shutil.copytree(folder, tmp_path / "saved"), *values
 
 
-def _assert_equal(received, expected):
-    for one, other in zip(received, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def _changed(**changes):
     """Returns a function that writes a checkpoint with other arrays."""
 
@@ -109,7 +104,7 @@ def test_corrupt_checkpoint_falls_back_to_the_previous(saved, damage, capsys):
     damage(folder / "checkpoint.npz")
     model = _model(1)
     assert _restore(folder, model) == HISTORY[:1]
-    _assert_equal(_values(model), first)
+    np.testing.assert_equal(_values(model), first)
     assert str(folder / "checkpoint.npz") in capsys.readouterr().err
     # The previous checkpoint is now the newest. Without it, nothing is restored.
     assert (folder / "checkpoint.damaged.npz").exists()
@@ -118,7 +113,7 @@ def test_corrupt_checkpoint_falls_back_to_the_previous(saved, damage, capsys):
     before = _values(model)
     with pytest.raises(InputError, match=str(folder / "checkpoint.npz")):
         _restore(folder, model)
-    _assert_equal(_values(model), before)
+    np.testing.assert_equal(_values(model), before)
 
 
 def test_failed_write_keeps_an_intact_checkpoint(saved, tmp_path, monkeypatch):
@@ -180,7 +175,7 @@ def test_newest_epoch_or_the_one_that_all_workers_have(saved, num_epochs):
     expected = [_values(model), *after][-1 if num_epochs is None else num_epochs]
     history = checkpoint.restore(folder, model, model.optimizer, num_epochs)
     assert history == HISTORY[:num_epochs]
-    _assert_equal(_values(model), expected)
+    np.testing.assert_equal(_values(model), expected)
 
 
 def test_missing_epoch_raises(saved):

@@ -78,8 +78,7 @@ def _assert_same_models(one, other):
         configs.append(text)
     assert configs[0] == configs[1]
     models = [keras.models.load_model(path, compile=False) for path in (one, other)]
-    for a, b in zip(*(model.get_weights() for model in models), strict=True):
-        np.testing.assert_array_equal(a, b)
+    np.testing.assert_equal(*(model.get_weights() for model in models))
 
 
 @pytest.mark.slow

@@ -129,8 +129,7 @@ def test_resumed_run_has_the_weight_of_its_epoch(tmp_path, small, rising):
             train(LoggingJob.of(small, rising, dies_in=epoch), tmp_path / "parts")
     resumed, resumed_history = train(LoggingJob.of(small, rising), tmp_path / "parts")
     assert_same_histories(resumed_history, history)
-    for one, other in zip(model.get_weights(), resumed.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(model.get_weights(), resumed.get_weights())
 
 
 def test_negative_weight_raises_before_training(small, rising):
@@ -166,5 +165,4 @@ def test_resumed_ramp_equals_uninterrupted(tmp_path, small):
         train(RegressionJob.of(small, phases, dies_in=2), tmp_path / "parts")
     resumed, again = train(RegressionJob.of(small, phases), tmp_path / "parts")
     assert_same_histories(again, history)
-    for one, other in zip(model.get_weights(), resumed.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(model.get_weights(), resumed.get_weights())

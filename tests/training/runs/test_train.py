@@ -1,10 +1,9 @@
-import csv
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.training.runs import small_runs
 from tests.training.runs.small_runs import (
     Killed,
     RegressionJob,
@@ -69,8 +68,7 @@ def test_resumed_run_equals_uninterrupted(tmp_path, phased, kill_in_epoch, monke
     assert [row["phase"] for row in history] == ["tied", "equilibrium", "equilibrium"]
     images = tf.zeros((2, 8, 8, 1))
     np.testing.assert_array_equal(resumed_model(images), model(images))
-    with open(tmp_path / "parts" / "history.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = small_runs.history(tmp_path / "parts")
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert rows[0]["deq_penalty"] == "" and float(rows[1]["deq_penalty"]) > 0
 

@@ -36,8 +36,7 @@ def test_remainder():
     assert (int(kept.cardinality()), int(dropped.cardinality())) == (4, 3)
     assert kept.element_spec[0].shape.as_list() == [3, None]
     assert dropped.element_spec[0].shape.as_list() == [3, 10]
-    for ours, theirs in zip(arrays(dropped), arrays(kept), strict=False):
-        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_equal(arrays(dropped), arrays(kept)[:3])
 
 
 @pytest.mark.parametrize("drop_remainder", [False, True])
@@ -50,9 +49,8 @@ def test_length_without_remainder_is_static(drop_remainder):
 def test_epochs_start_at_the_beginning():
     dataset = segments(np.arange(103), 3, 10)
     next(iter(dataset))
-    first, second = arrays(dataset), arrays(dataset)
-    for ours, theirs in zip(first, second, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    first = arrays(dataset)
+    np.testing.assert_equal(arrays(dataset), first)
     assert first[0][0][:, 0].tolist() == [0, 34, 68]
 
 
@@ -60,8 +58,7 @@ def test_strategy_keeps_the_order():
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     dataset = segments(np.arange(103), 3, 10)
     distributed = arrays(strategy.experimental_distribute_dataset(dataset))
-    for ours, theirs in zip(distributed, arrays(dataset), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_equal(distributed, arrays(dataset))
 
 
 def test_keras_reads_all_segments_in_order():

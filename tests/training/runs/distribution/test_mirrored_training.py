@@ -1,11 +1,10 @@
 """Two replicas train as one device does."""
 
-import csv
-
 import numpy as np
 import pytest
 
 from tests import harness
+from tests.training.runs import small_runs
 from tests.training.runs.small_runs import assert_same_checkpoints, checkpoint
 
 pytestmark = pytest.mark.slow
@@ -114,11 +113,9 @@ def run(case, folder):
 
 
 def history(folder):
-    with (folder / "model" / "history.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
     return [
         {name: float(value or "nan") for name, value in row.items() if name != "phase"}
-        for row in rows
+        for row in small_runs.history(folder / "model")
     ]
 
 

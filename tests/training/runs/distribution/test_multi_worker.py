@@ -1,6 +1,5 @@
 """Two processes train together, are killed, and go on."""
 
-import csv
 import json
 import os
 import socket
@@ -14,7 +13,7 @@ import yaml
 
 from tests import harness
 from tests.training.conftest import SMALL
-from tests.training.runs.small_runs import assert_same_checkpoints, checkpoint
+from tests.training.runs.small_runs import assert_same_checkpoints, checkpoint, history
 
 pytestmark = pytest.mark.slow
 
@@ -90,11 +89,6 @@ def finish(*processes):
         assert process.returncode == 0, error[-4000:]
 
 
-def history(folder):
-    with (folder / "model" / "history.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_workers_equal_each_other_and_one_process(workers):
     finish(workers.start("one", STILL))
     finish(*workers.start_both("two", STILL))
@@ -108,7 +102,9 @@ def test_workers_equal_each_other_and_one_process(workers):
         # Two workers add gradients in another order. The optimizer divides by their
         # magnitude, which amplifies the rounding error of small gradients.
         np.testing.assert_allclose(two[name], one[name], 1e-5, 1e-4, err_msg=name)
-    (row,), (expected,) = (history(workers.folder / name) for name in ("two", "one"))
+    (row,), (expected,) = (
+        history(workers.folder / name / "model") for name in ("two", "one")
+    )
     assert row.keys() == expected.keys()
     for name in row.keys() - {"phase", "seconds", "data_wait"}:
         np.testing.assert_allclose(float(row[name]), float(expected[name]), 1e-5, 1e-5)

@@ -30,12 +30,6 @@ def resolve_segmentation(**change):
     return configs.resolve({"experiment": "mdeq_segmentation", **config})
 
 
-def resolve_language_model(**change):
-    model = {"hidden_dim": 8, "num_heads": 2, "intermediate_dim": 8}
-    config = {"model": model, "phases": [{"epochs": 3}], **change}
-    return configs.resolve({"experiment": "language_model", **config})
-
-
 def load_images(**config):
     return images.load(DataConfig(**config))
 
@@ -57,6 +51,9 @@ CONFIGS = [
     (resolve, {"phases": [{"epochs": 0}]}, "`phases.0.epochs`"),
     (resolve, {"phases": [{"epochs": 1.5}]}, "`phases.0.epochs`"),
     (resolve, {"phases": [{"epochs": True}]}, "`phases.0.epochs`"),
+    (resolve, {"phases": [{"steps": 0}]}, "`phases.0.steps`"),
+    (resolve, {"phases": [{"name": "warm"}]}, "either `epochs` or `steps`"),
+    (resolve, {"phases": [{"epochs": 2, "steps": 9}]}, "epochs=2, steps=9"),
     (resolve, {"phases": [{"epochs": 1, "name": "n" * 300}]}, "`phases.0.name`"),
     (resolve, {"optimizer": {"learning_rate": 0}}, "`optimizer.learning_rate`"),
     (resolve, {"optimizer": {"learning_rate": "fast"}}, "`optimizer.learning_rate`"),
@@ -108,11 +105,6 @@ CONFIGS = [
     (resolve_segmentation, {"data": {"image_size": [64]}}, "`data.image_size`"),
     (resolve_segmentation, {"data": {"train_examples": 10**6}}, "`data`"),
     (resolve_segmentation, {"model": {"filters": [8] * 20}}, "`model.filters`"),
-    (
-        resolve_language_model,
-        {"evaluation": {"every_epochs": 4}},
-        "`evaluation.every_epochs`",
-    ),
 ]
 PADDED = AugmentationConfig(crop_padding=2)
 RESIZED = AugmentationConfig(resized_crop=True)
@@ -250,5 +242,6 @@ def test_misspelled_name_has_a_hint(change, near):
 
 
 def test_missing_key_is_named():
-    with pytest.raises(InputError, match="`phases.0.epochs` is required"):
-        resolve(phases=[{"name": "x"}])
+    increment = "regularizer_weight_increment"
+    with pytest.raises(InputError, match=f"`phases.0.{increment}.amount` is required"):
+        resolve(phases=[{"epochs": 9, increment: {"every_epochs": 1}}])

@@ -122,10 +122,13 @@ class RegularizerRampConfig(Config):
 class PhaseConfig(Components):
     """Some epochs with one solver, gradient, regularizer and initial state.
 
-    `inherit` selects the model's component.
+    `inherit` selects the model's component. A phase has either `epochs` or `steps`.
 
     Args:
-        epochs: Positive integer. Number of epochs.
+        epochs: Positive integer or null. Number of epochs.
+        steps: Positive integer or null. Number of training steps. The phase consists of
+            whole epochs and, for the remaining steps, of a shorter last epoch. The next
+            phase continues the pass over the data.
         name: String. Name of the phase in logs.
         max_iter_jitter: Non-negative integer. Largest random reduction of a training
             step's budget below the solver's `max_iter`.
@@ -139,11 +142,20 @@ class PhaseConfig(Components):
     gradient: keys.Component = INHERIT
     regularizer: keys.Component | None = INHERIT
     initial_state: keys.Component = INHERIT
-    epochs: keys.Epochs
+    epochs: keys.Epochs | None = None
+    steps: keys.Count | None = None
     name: keys.Label = "equilibrium"
     max_iter_jitter: keys.integer(ge=0, le=keys.MAX_BUDGET) = 0
     regularizer_weight_increment: WeightIncrementConfig | None = None
     regularizer_ramp: RegularizerRampConfig | None = None
+
+    def model_post_init(self, context):
+        if (self.epochs is None) == (self.steps is None):
+            raise InputError(
+                "Each of the `phases` must have either `epochs` or `steps`. Set the "
+                f"other one to null. Received: name={self.name}, epochs={self.epochs}, "
+                f"steps={self.steps}."
+            )
 
 
 class SegmentsConfig(Config):

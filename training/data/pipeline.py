@@ -66,7 +66,7 @@ WHOLE = BatchShard()
 
 
 def steps_per_epoch(split, batch_size, drop_remainder=False):
-    """Returns the number of batches in an epoch of training.
+    """Returns the number of batches in a pass over the training images.
 
     The last one may be smaller; if it is dropped, it does not count.
     """
@@ -80,12 +80,12 @@ def training_batches(
     batch_size,
     augmentation,
     seed,
-    epochs,
+    steps,
     drop_remainder=False,
     shard=WHOLE,
-    num_steps=None,
 ):
-    """Streams the batches of some epochs, one epoch after the other.
+    """Streams the batches of some training steps, one pass over the images after the
+    other.
 
     The order of the images and their augmentation depend only on the seed and the pass
     over the images, so a resumed run sees the same batches as an uninterrupted run.
@@ -95,13 +95,11 @@ def training_batches(
         batch_size: Positive integer. Images per batch.
         augmentation: The augmentation config that the split's transform takes.
         seed: Integer.
-        epochs: `range` of epochs.
-        drop_remainder: Boolean. Whether a smaller batch at the end of an epoch is
+        steps: `range` of steps, counted from the start of the training.
+        drop_remainder: Boolean. Whether a smaller batch at the end of a pass is
             dropped even if the split keeps it.
         shard: The `BatchShard` to produce. If images are prepared one by one, images of
             other shards are skipped.
-        num_steps: Positive integer. Batches of an epoch. The next epoch continues the
-            pass over the images. Defaults to `None`: an epoch is a pass.
 
     Returns:
         A `tf.data.Dataset` of `(images, labels)`: float32 pixels `(batch, height,
@@ -112,8 +110,6 @@ def training_batches(
     seed = tf.constant(seed, tf.int64)
     pass_steps = steps_per_epoch(split, batch_size, drop_remainder)
     num_entries = min(pass_steps * batch_size, len(split))
-    num_steps = num_steps or pass_steps
-    steps = range(epochs.start * num_steps, epochs.stop * num_steps)
     first, num_skipped = divmod(steps.start, pass_steps)
     passes = range(first, math.ceil(steps.stop / pass_steps))
 

@@ -64,8 +64,7 @@ def histories(directory):
 def _progress(directory, score):
     config, results = directory.config, evaluations(directory)
     totals = {
-        name: sum(phase.epochs for phase in variant(config, name).phases)
-        for name in variant_names(config)
+        name: _length(variant(config, name).phases) for name in variant_names(config)
     }
     validation = f"validation {score.heading}"
     rows = [["", "epochs", "training time [s]", validation, "weights"]]
@@ -80,6 +79,14 @@ def _progress(directory, score):
         epochs = f"{len(history)} / {totals[variant_of(name)]}"
         rows.append([name, epochs, f"{seconds:.1f}", last, weights])
     return aligned(rows)
+
+
+def _length(phases):
+    """Returns the epochs of phases as text, and the steps of those in steps."""
+    epochs = sum(phase.epochs or 0 for phase in phases)
+    steps = sum(phase.steps or 0 for phase in phases)
+    parts = [f"{epochs}"] if epochs else []
+    return " + ".join([*parts, f"{steps:,} steps"] if steps else parts)
 
 
 def score_table(rows, score, latencies=None, at="budget", published=None):

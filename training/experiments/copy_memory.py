@@ -4,6 +4,7 @@ from typing import Literal
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import deq_keras
 
@@ -170,10 +171,16 @@ class CopyMemoryJob(ArrayJob):
     def loss(self):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
-    def feed(self, epochs):
-        (inputs, targets), test = self.training, self.tested
+    def feed(self, steps):
         size = self.config.data.batch_size
-        return {"x": inputs, "y": targets, "batch_size": size, "validation_data": test}
+        batches = tf.data.Dataset.from_tensor_slices(tuple(self.training)).batch(size)
+        return {
+            # The order is the same in every pass.
+            "x": batches.repeat().skip(steps.start % self.steps_per_epoch),
+            "steps_per_epoch": self.steps_per_epoch,
+            "validation_data": self.tested,
+            "validation_batch_size": size,
+        }
 
     def score(self, predictions, targets):
         return self.loss()(targets, predictions)

@@ -145,6 +145,30 @@ class AveragedWeights(keras.callbacks.SwapEMAWeights):
         self.on_test_end()
 
 
+class ShortLastEpoch(keras.callbacks.Callback):
+    """Ends the last epoch of `fit` after fewer steps than the others.
+
+    A second `fit` with another number of steps would trace the model again, and start
+    from the averaged weights, if there are any.
+
+    Args:
+        num_steps: Positive integer. Training steps of the last epoch.
+    """
+
+    def __init__(self, num_steps):
+        super().__init__()
+        self.num_steps = num_steps
+        self._is_last = False
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._is_last = epoch + 1 == self.params["epochs"]
+
+    def on_train_batch_end(self, batch, logs=None):
+        # Keras validates and ends the epoch, and has no later one.
+        if self._is_last and batch + 1 >= self.num_steps:
+            self.model.stop_training = True
+
+
 class EpochLine(keras.callbacks.Callback):
     """Prints a line of at most 100 columns at the end of every epoch.
 

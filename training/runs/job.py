@@ -23,7 +23,7 @@ from ..files.atomic_file import replacing
 from .checkpoint import CompiledVariant
 from .distribution import OneDevice
 from .optimizers import build_optimizer
-from .phases import phase_spans
+from .phases import num_epochs, phase_spans
 
 SAMPLES = "samples.npz"
 
@@ -106,10 +106,10 @@ class Job:
     def build(self):
         """Returns a model, an optimizer and the `PhaseSpan`s of a run."""
         config, model = self.config, self.build_model()
-        spans = phase_spans(config)
+        spans = phase_spans(config, self.steps_per_epoch)
         optimizer = build_optimizer(
             config.optimizer,
-            spans[-1].epochs.stop,
+            spans[-1].steps.stop,
             self.steps_per_epoch,
             config.precision,
         )
@@ -132,8 +132,17 @@ class Job:
 
     @property
     def steps_per_epoch(self):
-        """Number of training steps of an epoch."""
+        """Number of training steps of a whole epoch."""
         raise NotImplementedError
+
+    @property
+    def num_epochs(self):
+        """Number of epochs of all phases."""
+        # Only a phase in steps needs the data.
+        return sum(
+            num_epochs(phase, lambda: self.steps_per_epoch)
+            for phase in self.config.phases
+        )
 
     def wrap_model(self, model):
         """Returns the model on which to call `fit`: `model`, or a model around it."""
@@ -143,8 +152,9 @@ class Job:
         """Compiles a model or its wrapper; the optimizer keeps its state."""
         raise NotImplementedError
 
-    def feed(self, epochs):
-        """Returns the arguments of `fit` for a `range` of epochs: data and steps.
+    def feed(self, steps):
+        """Returns the arguments of `fit` for a `range` of training steps, counted from
+        the start of the run: the data and the steps of an epoch.
 
         If the job supports several devices, `distribution.batches` returns the data.
         """
@@ -341,7 +351,7 @@ class ImageJob(Job):
         """Returns the augmentation config that the transform of the images takes."""
         return self.config.data.augmentation
 
-    def feed(self, epochs):
+    def feed(self, steps):
         split, size = self.data.validation, self.config.data.evaluation_batch_size
 
         def training(share):
@@ -350,10 +360,9 @@ class ImageJob(Job):
                 self.config.data.batch_size,
                 self.augmentation,
                 self.config.seed,
-                epochs,
+                steps,
                 self.distribution.drops_remainder,
                 share,
-                self.config.data.steps_per_epoch,
             )
 
         return {
@@ -391,7 +400,8 @@ class ArrayJob(Job):
         evaluation_batch_size: Positive integer. Batch size of `measure`.
         steps_per_execution: Positive integer. Training steps per call of a compiled
             function. Defaults to all steps of an epoch, which suits small models: their
-            step takes less time than its dispatch.
+            step takes less time than its dispatch. The phases in steps must be
+            multiples of it.
     """
 
     monitor = "loss"
@@ -415,7 +425,8 @@ class ArrayJob(Job):
 
     @property
     def steps_per_execution(self):
-        return self.steps_per_epoch
+        steps = (phase.steps or 0 for phase in self.config.phases)
+        return math.gcd(self.steps_per_epoch, *steps)
 
     def loss(self):
         """Returns the loss, a name or an object of Keras."""
@@ -433,13 +444,11 @@ class ArrayJob(Job):
             steps_per_execution=self.steps_per_execution,
         )
 
-    def feed(self, epochs):
-        per_epoch = self.steps_per_epoch
-        steps = range(epochs.start * per_epoch, epochs.stop * per_epoch)
+    def feed(self, steps):
         size, seed = self.config.data.batch_size, self.config.seed
         return {
             "x": array_batches(self.training, size, seed, steps),
-            "steps_per_epoch": per_epoch,
+            "steps_per_epoch": self.steps_per_epoch,
         }
 
     def select_samples(self):

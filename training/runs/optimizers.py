@@ -16,17 +16,17 @@ _CLASSES = {
 }
 
 
-def build_optimizer(config, num_epochs, steps_per_epoch, precision):
-    """Returns the optimizer of an `OptimizerConfig` for a run of `num_epochs`."""
+def build_optimizer(config, num_steps, steps_per_epoch, precision):
+    """Returns the optimizer of an `OptimizerConfig` for a run of `num_steps`."""
     warmup = round(config.warmup_epochs * steps_per_epoch)
-    total = num_epochs * steps_per_epoch
-    if warmup >= total:
+    if warmup >= num_steps:
         raise InputError(
-            f"`optimizer.warmup_epochs` must be less than the {num_epochs} epochs of "
-            f"all phases. Received: warmup_epochs={config.warmup_epochs}."
+            "`optimizer.warmup_epochs` must be less than the "
+            f"{num_steps / steps_per_epoch:g} epochs of all phases. Received: "
+            f"warmup_epochs={config.warmup_epochs}."
         )
     arguments = {
-        "learning_rate": _schedule(config, warmup, total, steps_per_epoch),
+        "learning_rate": _schedule(config, warmup, num_steps, steps_per_epoch),
         "weight_decay": config.weight_decay,
         "global_clipnorm": config.clip_norm,
     }

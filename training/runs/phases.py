@@ -1,6 +1,7 @@
 """Phases of a run: epochs with their own strategies."""
 
 import itertools
+import math
 from typing import NamedTuple
 
 import keras
@@ -22,34 +23,54 @@ class PhaseSpan(NamedTuple):
         phase: `PhaseConfig` with all inherited values resolved.
         path: String. Path of the config key, for messages.
         epochs: `range` of epochs, counted from the start of the run.
+        steps: `range` of training steps, counted from the start of the run. Only the
+            last epoch can have fewer steps than the others.
     """
 
     phase: PhaseConfig
     path: str
     epochs: range
+    steps: range
 
 
-def phase_spans(config):
+def num_epochs(phase, steps_per_epoch):
+    """Returns the number of epochs of a `PhaseConfig`, of which the last may be short.
+
+    Args:
+        phase: `PhaseConfig`.
+        steps_per_epoch: Function that returns the number of training steps of a whole
+            epoch. It is called only for a phase in steps.
+    """
+    return phase.epochs or math.ceil(phase.steps / steps_per_epoch())
+
+
+def phase_spans(config, steps_per_epoch):
     """Returns the list of `PhaseSpan`s of a config.
 
     A phase whose regularizer's weight rises has one span per weight.
 
+    Args:
+        config: A `VariantsConfig`.
+        steps_per_epoch: Positive integer. Training steps of a whole epoch.
+
     Raises:
         InputError: If a weight increment or a ramp does not fit the phase.
     """
-    spans, start = [], 0
+    spans, start, first_step = [], 0, 0
     for index, phase in enumerate(config.phases):
         inherited = {
             name: getattr(config.model, name)
             for name in STRATEGIES
             if getattr(phase, name) == INHERIT
         }
-        stop = start + phase.epochs
+        stop = start + num_epochs(phase, lambda: steps_per_epoch)
+        last_step = first_step + (phase.steps or phase.epochs * steps_per_epoch)
         phase = phase.model_copy(update=inherited)
-        span = PhaseSpan(phase, f"phases.{index}", range(start, stop))
+        epochs, steps = range(start, stop), range(first_step, last_step)
+        span = PhaseSpan(phase, f"phases.{index}", epochs, steps)
         _check_ramp(span)
-        spans += _spans_of_weights(span)
-        start = stop
+        spans += _spans_of_weights(span, steps_per_epoch)
+        start, first_step = stop, last_step
     return spans
 
 
@@ -70,13 +91,12 @@ def _check_ramp(span):
         )
 
 
-def regularizer_schedule(layer, span, steps_per_epoch, accumulation_steps=1):
+def regularizer_schedule(layer, span, accumulation_steps=1):
     """Returns the callback of a phase's `regularizer_ramp`.
 
     Args:
         layer: `DEQ` layer.
         span: `PhaseSpan` with a ramp.
-        steps_per_epoch: Positive integer.
         accumulation_steps: Positive integer. Training steps per update of the
             optimizer. Defaults to 1.
 
@@ -84,8 +104,7 @@ def regularizer_schedule(layer, span, steps_per_epoch, accumulation_steps=1):
         InputError: If the regularizer of the layer is `None`.
     """
     ramp = span.phase.regularizer_ramp
-    start = span.epochs.start * steps_per_epoch
-    total = len(span.epochs) * steps_per_epoch
+    start, total = span.steps.start, len(span.steps)
 
     def linear(ends):
         if ends is None:
@@ -105,7 +124,7 @@ def regularizer_schedule(layer, span, steps_per_epoch, accumulation_steps=1):
         )
 
 
-def _spans_of_weights(span):
+def _spans_of_weights(span, steps_per_epoch):
     """Splits a span where the weight of its regularizer rises."""
     increment = span.phase.regularizer_weight_increment
     if increment is None:
@@ -119,10 +138,13 @@ def _spans_of_weights(span):
             f"every_epochs={every}, and {len(span.epochs)} epochs."
         )
     bounds = [first, *rises, span.epochs.stop]
-    return [
-        PhaseSpan(_heavier(span, i * increment.amount), span.path, range(*epochs))
-        for i, epochs in enumerate(itertools.pairwise(bounds))
-    ]
+    spans = []
+    for i, epochs in enumerate(itertools.pairwise(bounds)):
+        # A slice that exceeds the span ends with it, in the last, short epoch.
+        steps = slice(*((epoch - first) * steps_per_epoch for epoch in epochs))
+        phase = _heavier(span, i * increment.amount)
+        spans.append(PhaseSpan(phase, span.path, range(*epochs), span.steps[steps]))
+    return spans
 
 
 def _heavier(span, amount):

@@ -23,6 +23,7 @@ from .callbacks import (
     EpochLine,
     EpochRecorder,
     ShortBar,
+    ShortLastEpoch,
 )
 from .distribution import OneDevice
 from .optimizers import schedule_callbacks
@@ -66,7 +67,7 @@ def check(job, traced=None):
         _forget_earlier_models(job)
         model, _, spans = job.build()
         trainer = job.wrap_model(model)
-        job.feed(spans[0].epochs)
+        job.feed(spans[0].steps)
         new = {}
         for span in spans:
             _set_strategies(job, model, span)
@@ -84,7 +85,7 @@ def check(job, traced=None):
 def _step_of_config(config, phase):
     """Returns the values of a config that determine the training step of a phase."""
     values = {**configs.to_mapping(config), "phases": phase.model_dump()}
-    for name in ("epochs", "name", "regularizer_ramp"):
+    for name in ("epochs", "steps", "name", "regularizer_ramp"):
         del values["phases"][name]
     return json.dumps(
         {name: value for name, value in values.items() if name not in _NOT_IN_STEPS}
@@ -162,7 +163,7 @@ def train(job, folder):
     finished, is_chief = folder / MODEL, job.distribution.is_chief
     if is_chief and finished.exists():
         history = checkpoint.read_history(folder)
-        if 0 < len(history) < sum(phase.epochs for phase in job.config.phases):
+        if 0 < len(history) < job.num_epochs:
             _remove_results(folder)
     # All workers follow the chief, which knows whether the run is finished.
     if not job.distribution.least(finished.exists() or not is_chief):
@@ -256,16 +257,17 @@ def _schedules(job, model, span):
     if layer is None or span.phase.regularizer_ramp is None:
         return []
     accumulation = job.config.optimizer.accumulation_steps
-    return [regularizer_schedule(layer, span, job.steps_per_epoch, accumulation)]
+    return [regularizer_schedule(layer, span, accumulation)]
 
 
 def _fit(job, model, trainer, span, folder, history):
     epochs = range(max(len(history), span.epochs.start), span.epochs.stop)
     if not epochs:
         return
+    finished = (epochs.start - span.epochs.start) * job.steps_per_epoch
     with corruption.reported(), writing(folder / event_files.EVENTS):
         trainer.fit(
-            **job.feed(epochs),
+            **job.feed(span.steps[finished:]),
             initial_epoch=epochs.start,
             epochs=epochs.stop,
             callbacks=_callbacks(job, model, span, folder, history),
@@ -277,11 +279,13 @@ def _fit(job, model, trainer, span, folder, history):
 def _callbacks(job, model, span, folder, history):
     layer = job.equilibrium(model)
     score = registry.find(job.config.experiment).score
-    num_epochs = sum(phase.epochs for phase in job.config.phases)
     # Every worker runs the job's callbacks, to stay synchronized.
     callbacks = job.make_callbacks(model)
     callbacks += _schedules(job, model, span)
     callbacks += schedule_callbacks(job, history)
+    rest = len(span.steps) % job.steps_per_epoch
+    if rest:
+        callbacks.append(ShortLastEpoch(rest))
     if job.distribution.stopwatch.is_used:
         callbacks.append(DataWait(job.distribution.stopwatch))
     in_place = contextlib.nullcontext
@@ -293,7 +297,7 @@ def _callbacks(job, model, span, folder, history):
         return [*callbacks, EpochBackup(folder, history, span.phase.name)]
     if sys.stdout.isatty():
         callbacks.append(ShortBar(score))
-    callbacks.append(EpochLine(score, layer and layer.name, num_epochs))
+    callbacks.append(EpochLine(score, layer and layer.name, job.num_epochs))
     callbacks.append(
         EpochRecorder(
             folder,

@@ -72,7 +72,8 @@ class WorkDirectory:
         """Opens the folder of an earlier run with the same config, to continue it.
 
         The config may have more `seeds`, which join the seeds of the run, and other
-        `phases` after the epochs that the runs have trained.
+        `phases` after the epochs that the runs have trained. Phases in steps stay the
+        same as soon as they may have begun.
 
         Raises:
             InputError: If the folder does not contain a run, or its config differs. The
@@ -106,7 +107,8 @@ class WorkDirectory:
                 _epochs(configs.run_config(one, name).phases, num_trained)
                 for one in (self.config, config)
             )
-            if before != after:
+            # Phases in steps may end before the list does; new phases can follow.
+            if before != after[: len(before)]:
                 return False
         return True
 
@@ -144,13 +146,17 @@ class WorkDirectory:
 
 
 def _epochs(phases, count):
-    """Returns the phase of each of the first epochs of a run."""
+    """Returns the phase of each of the first epochs of a run.
+
+    A phase in steps counts as one epoch, since the length of its epochs depends on the
+    data. The result can therefore have more phases than were trained, never fewer.
+    """
     epochs = []
     for phase in phases:
         # A ramp depends on the length of its phase.
-        changes = {} if phase.regularizer_ramp else {"epochs": 1}
-        one = phase.model_copy(update=changes)
-        epochs += [one] * min(phase.epochs, count - len(epochs))
+        has_length = phase.regularizer_ramp or phase.steps
+        one = phase if has_length else phase.model_copy(update={"epochs": 1})
+        epochs += [one] * min(phase.epochs or 1, count - len(epochs))
     return epochs
 
 

@@ -51,7 +51,7 @@ def check_equal(batches, whole):
 )
 def test_training(stream, count):
     split, augmentation = stream
-    arguments = (split, 4, augmentation, 3, range(1, 3), True)
+    arguments = (split, 4, augmentation, 3, range(2, 6), True)
     readers = [
         training_batches(*arguments, BatchShard(index, count)) for index in range(count)
     ]

@@ -98,6 +98,17 @@ def test_updates_are_a_factor_of_the_steps_of_an_epoch():
     assert steps == [2, 3, 1]
 
 
+def test_a_short_epoch_ends_between_executions():
+    """An epoch has six steps, and Keras stops only after an execution."""
+    for phases, expected in (
+        ([{"epochs": 2}], 6),
+        ([{"steps": 12}], 6),
+        ([{"steps": 10}, {"epochs": 1}, {"steps": 4}], 2),
+    ):
+        found = job("regression", data__updates=3, phases=phases).steps_per_execution
+        assert found == expected
+
+
 def written(tmp_path, scores, radius=0.9, **changes):
     """Returns the directory of runs with these scores, of dicts of runs to scores."""
     directory = WorkDirectory.start(tmp_path / "run", config(**changes))

@@ -175,12 +175,13 @@ def test_resumed_run_equals_uninterrupted(small, tmp_path):
     small_runs.assert_same_checkpoints(parts.run("model"), whole.run("model"))
 
 
-def test_epochs_continue_in_the_text(small):
-    small["data"]["steps_per_epoch"] = 5
+@pytest.mark.parametrize("steps_per_epoch", [5, None])
+def test_epochs_continue_in_the_text(small, steps_per_epoch):
+    small["data"]["steps_per_epoch"] = steps_per_epoch
     config = configs.resolve(small).data
     ids = text.find(config)[0].train
     first = text.training_segments(config, ids)
-    second = text.training_segments(config, ids, first_epoch=1)
+    second = text.training_segments(config, ids, first_step=5)
     for (x, _), (y, _) in zip(first.skip(5).take(5), second.take(5), strict=True):
         np.testing.assert_array_equal(x["token_ids"], y["token_ids"])
 
@@ -236,3 +237,16 @@ def test_seed_after_another_equals_its_own_run(small, tmp_path):
         files = ("evaluation.json", "diagnosis.json")
         results.append([(folder / file).read_text() for file in files])
     assert results[0] == results[1]
+
+
+def test_validation_after_more_epochs_than_there_are_raises(small):
+    """A phase in steps has as many epochs as the text determines."""
+    small["data"]["steps_per_epoch"] = 5
+    small["phases"] = [{"epochs": 1}, {"steps": 11}]
+    small["evaluation"]["every_epochs"] = 5
+    config = configs.resolve(small)
+    job = LanguageModelJob(
+        config, lambda: LanguageModelJob.load_data(config.data, None)
+    )
+    with pytest.raises(InputError, match="`evaluation.every_epochs` must be at most 4"):
+        job.build()

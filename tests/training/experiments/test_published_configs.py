@@ -132,8 +132,8 @@ def test_all_variants_are_valid(name):
     config = configs.load(FOLDER / f"{name}.yaml")
     for variant in configs.variant_names(config):
         one = configs.variant(config, variant)
-        spans = phase_spans(one)
-        build_optimizer(one.optimizer, spans[-1].epochs.stop, 100, one.precision)
+        spans = phase_spans(one, 100)
+        build_optimizer(one.optimizer, spans[-1].steps.stop, 100, one.precision)
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,10 @@ def test_all_variants_are_valid(name):
     ],
 )
 def test_published_weights_of_the_jacobian_loss(name, weights):
+    config = load(name)
     found = {
         epoch: span.phase.regularizer and span.phase.regularizer["weight"]
-        for span in phase_spans(load(name))
+        for span in phase_spans(config, config.data.steps_per_epoch or 10_010)
         for epoch in span.epochs
     }
     received = {epoch: found[epoch] for epoch in weights}
@@ -174,7 +175,7 @@ def test_takes_a_step_of_each_phase(name):
     assert trainable == PARAMETERS.get(name, trainable)
     optimizer.build(trainer.trainable_variables)
     # After the warm-up, whose first steps are too small for float32.
-    optimizer.iterations.assign(job.steps_per_epoch * spans[-1].epochs.stop // 2)
+    optimizer.iterations.assign(spans[-1].steps.stop // 2)
     for span in {span.path: span for span in spans}.values():
         enter_phase(job, model, span, optimizer, trainer)
         arguments = job.feed(range(1))

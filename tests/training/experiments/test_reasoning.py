@@ -218,14 +218,14 @@ class TestBatches:
 
 
 def test_problems_depend_on_seed_and_step():
-    def problems(seed, epochs, split):
-        (batch, *_), *_ = job(config(seed=seed)).feed(epochs)[split]
+    def problems(seed, steps, split):
+        (batch, *_), *_ = job(config(seed=seed)).feed(steps)[split]
         return batch.numpy()
 
-    whole = [batch for batch, *_ in job(config()).feed(range(2))["x"]]
+    whole = [batch for batch, *_ in job(config()).feed(range(4))["x"]]
     assert len(whole) == 4
     # The second epoch begins with the third step.
-    np.testing.assert_array_equal(problems(0, range(1, 2), "x"), whole[2])
+    np.testing.assert_array_equal(problems(0, range(2, 4), "x"), whole[2])
     other = problems(1, range(2), "x")
     assert other.shape != whole[0].shape or np.any(other != whole[0])
     one, two = (problems(seed, range(1), "validation_data") for seed in (0, 1))

@@ -93,12 +93,12 @@ class RegressionJob(Job):
         solver = deq_keras.solvers.FixedPointIteration(max_iter=8)
         layer = deq_keras.layers.DEQ(cell, solver, name="deq")
         model = keras.Sequential([keras.Input((3,)), layer, keras.layers.Dense(1)])
-        return model, keras.optimizers.Adam(0.01), phase_spans(self.config)
+        return model, keras.optimizers.Adam(0.01), phase_spans(self.config, 4)
 
     def compile(self, model, optimizer):
         model.compile(optimizer, loss="mse")
 
-    def feed(self, epochs):
+    def feed(self, steps):
         return {"x": INPUTS, "y": INPUTS[:, :1], "batch_size": 4}
 
 

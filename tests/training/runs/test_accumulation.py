@@ -42,7 +42,8 @@ def _fitted(name, accumulation_steps, batch_size, inputs, layers, clip_norm):
         clip_norm=clip_norm,
         accumulation_steps=accumulation_steps,
     )
-    optimizer = build_optimizer(config, 1, 2 * accumulation_steps, "float32")
+    num_steps = 2 * accumulation_steps
+    optimizer = build_optimizer(config, num_steps, num_steps, "float32")
     model.compile(optimizer, "mse")
     logs = model.fit(
         inputs, INPUTS[:, :1], batch_size=batch_size, shuffle=False, verbose=0

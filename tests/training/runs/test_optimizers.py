@@ -99,7 +99,7 @@ def test_inverse_square_root_falls_after_the_warmup(small, tmp_path):
 def schedule(num_steps=20, **arguments):
     """Returns the learning rates of the steps of two epochs."""
     config = OptimizerConfig(learning_rate=0.1, **arguments)
-    rate = build_optimizer(config, 2, num_steps // 2, "float32")._learning_rate
+    rate = build_optimizer(config, num_steps, num_steps // 2, "float32")._learning_rate
     return np.array([float(rate(step)) for step in range(num_steps + 1)])
 
 
@@ -225,4 +225,4 @@ def test_rectified_adam_is_saved_with_its_model(tmp_path):
 )
 def test_invalid_schedule_raises(arguments, name):
     with pytest.raises(ValueError, match=f"`optimizer.{name}`.*Received"):
-        build_optimizer(OptimizerConfig(**arguments), 2, 10, "float32")
+        build_optimizer(OptimizerConfig(**arguments), 20, 10, "float32")

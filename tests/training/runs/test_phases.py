@@ -18,7 +18,7 @@ RISING = {"regularizer_weight_increment": {"every_epochs": 3, "amount": 0.5}}
 
 
 def spans(small, *phases):
-    return phase_spans(configs.resolve({**small, "phases": list(phases)}))
+    return phase_spans(configs.resolve({**small, "phases": list(phases)}), 4)
 
 
 def weights(spans):
@@ -46,6 +46,18 @@ def test_weight_does_not_rise_at_the_start_of_a_phase(small):
     assert weights([first]) == [(range(0, 3), 3.0)]
     _, *second = spans(small, {"epochs": 3}, {"epochs": 4, **RISING})
     assert weights(second) == [(range(3, 6), 3.0), (range(6, 7), 3.5)]
+
+
+def test_phases_of_steps_end_with_a_short_epoch(small):
+    """An epoch has four steps."""
+    small["model"]["regularizer"] = "jacobian"
+    first, second, *rising = spans(
+        small, {"steps": 3}, {"epochs": 2}, {"steps": 13, **RISING}
+    )
+    assert (first.epochs, first.steps) == (range(0, 1), range(0, 3))
+    assert (second.epochs, second.steps) == (range(1, 3), range(3, 11))
+    assert [span.epochs for span in rising] == [range(3, 6), range(6, 7)]
+    assert [span.steps for span in rising] == [range(11, 23), range(23, 24)]
 
 
 RAMP = {"factor": [1.0, 3.0], "probability": [0.5, 1.0]}

@@ -10,6 +10,7 @@ from tests.training.runs.small_runs import (
     assert_same_checkpoints,
     assert_same_histories,
 )
+from tests.training.runs.small_runs import checkpoint as checkpoint_of_run
 from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
@@ -71,6 +72,45 @@ def test_resumed_run_equals_uninterrupted(tmp_path, phased, kill_in_epoch, monke
     rows = small_runs.history(tmp_path / "parts")
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert rows[0]["deq_penalty"] == "" and float(rows[1]["deq_penalty"]) > 0
+
+
+@pytest.mark.slow
+def test_other_epochs_of_the_same_steps_train_the_same_weights(tmp_path, small):
+    """Eight steps: two passes, eight epochs of one step, or phases in steps."""
+    runs = []
+    for phases, steps_per_epoch in (
+        ([{"epochs": 2}], None),
+        ([{"epochs": 8}], 1),
+        ([{"steps": 7}, {"steps": 1}], None),
+    ):
+        small["phases"] = phases
+        small["data"]["steps_per_epoch"] = steps_per_epoch
+        runs.append(run(configs.resolve(small), tmp_path / f"{len(runs)}"))
+    assert [len(history) for _, history in runs] == [2, 8, 3]
+    (expected, _), *others = runs
+    for model, _ in others:
+        for one, other in zip(model.weights, expected.weights, strict=True):
+            np.testing.assert_allclose(
+                one, other, rtol=1e-6, atol=1e-6, err_msg=one.path
+            )
+
+
+def test_resumed_phases_in_steps_equal_uninterrupted(tmp_path, small):
+    """Epochs of 4, 2, 4 and 1 steps."""
+    phases = [{"name": "tied", "steps": 6}, {"name": "equilibrium", "steps": 5}]
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    _, history = training.train(RegressionJob.of(small, phases), tmp_path / "whole")
+    assert [row["phase"] for row in history] == 2 * ["tied"] + 2 * ["equilibrium"]
+    for epoch in (1, 3):
+        with pytest.raises(Killed):
+            job = RegressionJob.of(small, phases, dies_in=epoch)
+            training.train(job, tmp_path / "parts")
+    _, resumed = training.train(RegressionJob.of(small, phases), tmp_path / "parts")
+    variables = checkpoint_of_run(tmp_path / "parts")
+    assert variables["adam/iteration"] == 11
+    assert_same_histories(resumed, history)
+    assert_same_checkpoints(tmp_path / "parts", tmp_path / "whole")
 
 
 def test_finished_run_continues_with_more_epochs(tmp_path, small):

@@ -113,6 +113,19 @@ def test_resume_accepts_phases_after_the_trained_epochs(tmp_path, small):
             WorkDirectory.resume(tmp_path, config.model_copy(update={"seed": 5}))
 
 
+def test_resume_keeps_phases_in_steps(tmp_path, small):
+    """The first phase may have one or two epochs, and the second one none."""
+    small["phases"] = [{"steps": 9}, {"steps": 3}]
+    directory = begun(tmp_path, small)
+    rows = [{"epoch": epoch, "loss": 1.0} for epoch in (1, 2)]
+    records.write_csv(directory.run("model") / records.HISTORY, rows)
+    for phases in ([{"steps": 8}, {"steps": 3}], [{"steps": 9}, {"steps": 4}]):
+        with pytest.raises(InputError, match="phases.*steps: was"):
+            WorkDirectory.resume(tmp_path, configs.resolve({**small, "phases": phases}))
+    longer = configs.resolve({**small, "phases": [*small["phases"], {"epochs": 1}]})
+    assert WorkDirectory.resume(tmp_path, longer).config == longer
+
+
 def test_resume_keeps_the_epochs_of_a_ramp(tmp_path, small):
     ramp = {"regularizer": "jacobian", "regularizer_ramp": {"factor": [0, 1]}}
     small["phases"] = [{"epochs": 2, **ramp}]

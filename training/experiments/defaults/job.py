@@ -3,6 +3,7 @@
 import functools
 
 from ...runs.job import ArrayJob
+from ...runs.phases import phase_spans
 from .build import build, training_peak
 from .tasks import TASKS
 
@@ -37,10 +38,10 @@ class DefaultsJob(ArrayJob):
         memory = self.compiled.once(
             model, "memory", lambda: training_peak(self.config, self.training)
         )
-        epochs = sum(phase.epochs for phase in self.config.phases)
+        spans = phase_spans(self.config, self.steps_per_epoch)
         return {
             "own_budget": own,
-            "updates": epochs * self.steps_per_epoch,
+            "updates": spans[-1].steps.stop,
             "memory": memory,
             **super().evaluate(model, sorted({own, *budgets})),
         }

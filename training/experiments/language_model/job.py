@@ -64,6 +64,17 @@ class LanguageModelJob(Job):
     def steps_per_epoch(self):
         return steps_per_epoch(self.config.data, self.text.train)
 
+    def build(self):
+        # A phase in steps has as many epochs as the text determines.
+        every_epochs = self.config.evaluation.every_epochs
+        if every_epochs > self.num_epochs:
+            raise InputError(
+                f"`evaluation.every_epochs` must be at most {self.num_epochs}, the "
+                "epochs of all phases, so that there is a validation loss. Received: "
+                f"every_epochs={every_epochs}."
+            )
+        return super().build()
+
     def build_model(self):
         # Raises `InputError` if the text is too short.
         evaluation_segments(self.config.data, self._tested)
@@ -121,9 +132,9 @@ class LanguageModelJob(Job):
     def compile(self, model, optimizer):
         model.compile(optimizer, jit_compile=self.config.jit_compile)
 
-    def feed(self, epochs):
+    def feed(self, steps):
         config = self.config.data
-        training = training_segments(config, self.text.train, epochs.start)
+        training = training_segments(config, self.text.train, steps.start)
         validation = evaluation_segments(config, self.text.validation)
         size = config.evaluation_batch_size
         num_segments = int(validation.cardinality()) * size

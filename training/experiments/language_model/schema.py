@@ -115,13 +115,3 @@ class LanguageModelConfig(VariantsConfig):
     model: TransformerConfig
     data: TextConfig = TextConfig()
     evaluation: TextEvaluationConfig = TextEvaluationConfig()
-
-    def model_post_init(self, context):
-        every_epochs = self.evaluation.every_epochs
-        num_epochs = sum(phase.epochs for phase in self.phases)
-        if every_epochs > num_epochs:
-            raise InputError(
-                f"`evaluation.every_epochs` must be at most {num_epochs}, the epochs "
-                "of all phases, so that there is a validation loss to tell. "
-                f"Received: every_epochs={every_epochs}."
-            )

@@ -58,21 +58,21 @@ def find(config, cache=None):
     return Text(tokenizer, *ids), keep
 
 
-def training_segments(config, ids, first_epoch=0):
-    """Returns the examples of the epochs from `first_epoch`.
+def training_segments(config, ids, first_step=0):
+    """Returns the examples of the training steps from `first_step`.
 
-    All segments have the same length. Without `steps_per_epoch`, one iteration over the
-    dataset is an epoch. Otherwise, the dataset is infinite.
+    All segments have the same length. If epochs are passes over the text, one iteration
+    over the dataset is an epoch. Otherwise, the dataset is infinite.
     """
     segments = text.segments(ids, config.batch_size, config.length, drop_remainder=True)
-    if config.steps_per_epoch is not None:
-        start = first_epoch * config.steps_per_epoch % int(segments.cardinality())
+    start = first_step % int(segments.cardinality())
+    if start or config.steps_per_epoch is not None:
         segments = segments.repeat().skip(start)
     return segments.map(deq_keras.models.NextTokenLossModel.examples)
 
 
 def steps_per_epoch(config, ids):
-    """Returns the number of training steps of an epoch."""
+    """Returns the number of training steps of a whole epoch."""
     return config.steps_per_epoch or int(training_segments(config, ids).cardinality())
 
 

@@ -55,7 +55,8 @@ class ReasoningJob(Job):
         return self.config.data.updates_per_epoch
 
     def build_model(self):
-        check_iteration(phase_spans(self.config)[-1].phase)
+        spans = phase_spans(self.config, self.steps_per_epoch)
+        check_iteration(spans[-1].phase)
         if self.config.evaluation.picture is not None:
             check_picture(self.data, self.config.evaluation.picture.level)
         return build_reasoner(self.config.model, self.data, self.config.precision)
@@ -75,9 +76,8 @@ class ReasoningJob(Job):
             jit_compile=self.config.jit_compile,
         )
 
-    def feed(self, epochs):
-        config, updates = self.config.data, self.steps_per_epoch
-        steps = range(epochs.start * updates, epochs.stop * updates)
+    def feed(self, steps):
+        config = self.config.data
         training = training_dataset(
             self.data, config.levels, config.batch_size, self.config.seed, steps
         )
@@ -87,7 +87,7 @@ class ReasoningJob(Job):
         return {
             "x": self.distribution.batches(lambda share: training),
             "validation_data": self.distribution.batches(lambda share: validation),
-            "steps_per_epoch": updates,
+            "steps_per_epoch": self.steps_per_epoch,
         }
 
     def split(self, model):

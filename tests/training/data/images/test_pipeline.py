@@ -13,11 +13,11 @@ SPLIT = in_memory(
 
 
 def test_stream_continues_at_any_batch():
-    whole = list(training_batches(SPLIT, 4, PLAIN, 7, range(2)))
+    whole = list(training_batches(SPLIT, 4, PLAIN, 7, range(6)))
     for images, labels in whole:
         assert images.dtype == tf.float32
         np.testing.assert_array_equal(images[:, 0, 0, 0], labels)
-    skipped = training_batches(SPLIT, 4, PLAIN, 7, range(2)).skip(4)
+    skipped = training_batches(SPLIT, 4, PLAIN, 7, range(6)).skip(4)
     for (_, labels), (_, expected) in zip(skipped, whole[4:], strict=True):
         np.testing.assert_array_equal(labels, expected)
 

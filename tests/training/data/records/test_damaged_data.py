@@ -158,7 +158,7 @@ def test_damaged_image_in_training(files):
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     augmentation = AugmentationConfig(resized_crop=True)
     with pytest.raises(InputError, match=f"{path} 0"), corruption.reported():
-        batches = training_batches(training, 2, augmentation, 0, range(1))
+        batches = training_batches(training, 2, augmentation, 0, range(2))
         model.fit(batches, verbose=0, shuffle=False)
 
 
@@ -305,5 +305,5 @@ def test_first_damaged_record_is_named(folder, write_records, encoded_image):
     for epoch in range(3):
         with pytest.raises(InputError, match=f"Received: 10. File.*{path} 2"):
             with corruption.reported():
-                epochs = range(epoch, epoch + 1)
-                list(training_batches(training, 2, AugmentationConfig(), 0, epochs))
+                steps = range(2 * epoch, 2 * epoch + 2)
+                list(training_batches(training, 2, AugmentationConfig(), 0, steps))

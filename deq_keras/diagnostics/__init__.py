@@ -16,6 +16,7 @@ from deq_keras.diagnostics.initial_state_comparison import (
 )
 from deq_keras.diagnostics.jacobian_norm import jacobian_norm
 from deq_keras.diagnostics.rank_correlation import rank_correlation
+from deq_keras.diagnostics.residual_traces import ResidualTraces, residual_traces
 from deq_keras.diagnostics.spectral_radius import SpectralRadius, spectral_radius
 from deq_keras.diagnostics.step_time import StepTime, StepTimer
 from deq_keras.diagnostics.subject import ModelParts, split_model
@@ -28,6 +29,7 @@ __all__ = [
     "InitialStateComparison",
     "Linearization",
     "ModelParts",
+    "ResidualTraces",
     "SpectralRadius",
     "StepTime",
     "StepTimer",
@@ -42,6 +44,7 @@ __all__ = [
     "linearize",
     "overthinking",
     "rank_correlation",
+    "residual_traces",
     "spectral_radius",
     "split_model",
 ]

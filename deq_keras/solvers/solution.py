@@ -38,7 +38,8 @@ class Solution(NamedTuple):
         trace: Float tensor `(max_iter, batch)`. Residual of every evaluation, NaN after
             a sample's last. `(0, batch)` if the request disables the trace. The
             residual depends on the solver's `stop_mode`. With `tol=0.0`, the iterates
-            do not.
+            do not. `deq_keras.diagnostics.residual_traces` returns both the absolute
+            and the relative residual.
     """
 
     value: Nest

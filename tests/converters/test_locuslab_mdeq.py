@@ -316,6 +316,31 @@ def test_wrappers_and_copies_are_ignored():
     assert expected.backbone.kernel_size == [[5, 3]]
 
 
+@pytest.mark.parametrize("zoo", ["none", "blocks", "all"])
+def test_names_and_norms_of_torchdeq(zoo):
+    """Its ImageNet model normalizes the weights of the blocks, the other one all."""
+    normalized = {"none": (), "blocks": "branches.", "all": ""}[zoo]
+    state_dict = {}
+    for name, array in _state_dict().items():
+        cell = name.removeprefix("fullstage.")
+        is_kernel = cell != name and array.ndim == 4
+        name = name.replace("fullstage.", "full_stage.")
+        if is_kernel and cell.startswith(normalized):
+            norm = np.linalg.norm(
+                array.astype("float64").reshape(len(array), -1), axis=1
+            )
+            state_dict[f"{name}_g"] = norm.reshape(-1, 1, 1, 1)
+            state_dict[f"{name}_v"] = 3.0 * array.astype("float64")
+        else:
+            state_dict[name] = array
+    backbone = _load(state_dict, dtype="float64").backbone
+    assert backbone.weight_normalization == (zoo != "none")
+    cell, golden = backbone.deq.cell, _golden()
+    injection = cell.inject(backbone.stem(_images(), training=True), training=True)
+    value = cell(_maps(golden["zr"]), injection)
+    _assert_close(value, _maps(golden["train/fzr"]), ROUNDING)
+
+
 def test_further_downsamplings_have_names():
     state_dict = _small_state_dict()
     state_dict["downsample.DS3.weight"] = state_dict["downsample.3.weight"]

@@ -47,6 +47,7 @@ def import_checkpoint(path, out, architecture):
 # Substring of the weights' names -> loader. Other names are from a DEQ-Transformer.
 _LOADERS = {
     "fullstage.": locuslab.load_mdeq,
+    "full_stage.": locuslab.load_mdeq,
     "full_conv.": locuslab.load_deq_trellisnet,
     "mon.linear_module.": locuslab.load_monotone_network,
 }

@@ -1,5 +1,9 @@
 """The multiscale DEQ of the reference (PyTorch, locuslab/deq and locuslab/mdeq)."""
 
+import re
+
+import numpy as np
+
 from deq_keras.converters.locuslab.checkpoint import (
     assign,
     check_dtype,
@@ -26,6 +30,11 @@ _NAMES = (
     *("num_layers", "num_modules", "block", "fuse_method", "pretrained"),
 )
 
+# TorchDEQ's name of the cell, and its layers that are weight-normalized there but not
+# in the reference, and the reverse.
+_TORCHDEQ = "full_stage."
+_PATH = re.compile(r"fullstage\.fuse_layers\..*\.weight_v")
+_LAST = re.compile(r"fullstage\.post_fuse_layers\.\d+\.conv\.weight")
 _BLOCK = "fullstage.branches.{}.blocks.{}.{}"
 
 
@@ -53,7 +62,9 @@ def load_mdeq(
 
     Args:
         state_dict: Mapping from parameter names to floating-point arrays, as saved by
-            the reference. Wrapper prefixes, such as `module.`, are removed.
+            the reference or by the MDEQs of TorchDEQ's zoo, whose `norm_type` must be
+            `weight_norm` with its defaults, or `none`. Wrapper prefixes, such as
+            `module.`, are removed.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
         regularizer: See `DEQ`. Defaults to `"contraction"`.
@@ -86,6 +97,7 @@ def load_mdeq(
             name.startswith(_NOT_OF_THE_MODEL) or name.endswith("num_batches_tracked")
         ),
     )
+    state_dict = _from_torchdeq(state_dict)
     is_segmenter = "last_layer.3.weight" in state_dict
     head, rank = ("last_layer.3", 4) if is_segmenter else ("classifier", 2)
     weight = f"{head}.weight"
@@ -136,6 +148,37 @@ def load_mdeq(
         )
     assign(variables, state_dict, _as_keras)
     return model
+
+
+def _from_torchdeq(state_dict):
+    """Returns the state dict of a model of TorchDEQ's zoo by the reference's names.
+
+    The zoo normalizes the weights of all convolutions of the cell, or of the blocks
+    alone; the reference, of the blocks and of the last convolution of each scale.
+    """
+    if not any(name.startswith(_TORCHDEQ) for name in state_dict):
+        return state_dict
+    renamed = {
+        f"fullstage.{name.removeprefix(_TORCHDEQ)}"
+        if name.startswith(_TORCHDEQ)
+        else name: array
+        for name, array in state_dict.items()
+    }
+    is_normalized = _BLOCK.format(0, 0, "conv1.weight_v") in renamed
+    for name in list(renamed):
+        if _PATH.fullmatch(name) and f"{name[:-1]}g" in renamed:
+            direction, gain = renamed.pop(name), renamed.pop(f"{name[:-1]}g")
+            kernel = direction * (gain / _norm(direction))
+            renamed[name.removesuffix("_v")] = kernel
+        elif _LAST.fullmatch(name) and is_normalized:
+            kernel = renamed.pop(name)
+            renamed[f"{name}_v"], renamed[f"{name}_g"] = kernel, _norm(kernel)
+    return renamed
+
+
+def _norm(kernel):
+    """Returns the norm of each filter of a kernel (out, in, height, width)."""
+    return np.sqrt(np.square(kernel).sum(axis=(1, 2, 3), keepdims=True))
 
 
 def _variables(model):

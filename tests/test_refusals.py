@@ -91,8 +91,8 @@ def _trellisnet(**arguments):
 _cached_trellisnet = functools.cache(_trellisnet)
 
 
-def _trellisnet_task(embedding_dim=None, **arguments):
-    backbone = _cached_trellisnet(embedding_dim=embedding_dim)
+def _trellisnet_task(embedding_dim=None, cutoffs=(), **arguments):
+    backbone = _cached_trellisnet(embedding_dim=embedding_dim, cutoffs=cutoffs)
     return models.DEQTrellisNetCausalLM(backbone, **arguments)
 
 
@@ -312,6 +312,7 @@ ROWS = [
     (_trellisnet_task, "tie_weights", 1),
     (_trellisnet_task, "expert_dropout", 0.5),
     (functools.partial(_trellisnet_task, num_experts=2), "tie_projections", (True,)),
+    (functools.partial(_trellisnet_task, cutoffs=(5,)), "num_experts", 2),
     (_auxiliary, "auxiliary_weight", -1),
     (functools.partial(models.MDEQBackbone, (8,)), "dropout", 1),
     (functools.partial(models.MDEQBackbone, (8,)), "image_shape", (8, 8), (8, 8, 0)),

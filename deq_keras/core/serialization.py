@@ -98,7 +98,7 @@ def get(
     if isinstance(identifier, dict) and "class_name" in identifier:
         return _from_config(identifier, base, known, kind)
     raise ValueError(
-        f"A {kind} must be a name, a config dict with the key 'class_name' or an "
+        f"The {kind} must be a name, a config dict with the key 'class_name' or an "
         f"instance of {base.__name__}. Received: {kind}={identifier!r} "
         f"(of type {type(identifier).__name__}). Names: {sorted(known)}."
     )
@@ -137,14 +137,14 @@ def _deserialized(
     # Keras assumes that a config is well-formed.
     except (AttributeError, LookupError, OverflowError, TypeError) as error:
         raise ValueError(
-            f"Cannot create a {kind} from this dict. With the key 'config', it must "
+            f"Cannot create the {kind} from this dict. With the key 'config', it must "
             "come from `serialize`; otherwise, arguments stand beside 'class_name'. "
             f"Received: {config!r} ({error})."
         ) from error
     if not isinstance(result, base):
         raise ValueError(
-            f"Expected the config of a {kind}. Received: {config!r}, which is a "
-            f"{type(result).__name__}."
+            f"Expected the config of a subclass of {base.__name__} as the {kind}. "
+            f"Received: {config!r}, whose class is {type(result).__name__}."
         )
     return result
 
@@ -162,7 +162,7 @@ def _class_named(
     hint = did_you_mean(name, by_any_name)
     if isinstance(name, str) and ">" in name:
         hint = (
-            f" A {base.__name__} of yours is known by this name if its module has been "
+            f" A subclass of {base.__name__} has this name if its module has been "
             "imported and registers it: "
             "@keras.saving.register_keras_serializable(package)."
         )

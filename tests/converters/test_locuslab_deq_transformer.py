@@ -232,7 +232,6 @@ def test_names_that_do_not_fit_are_listed():
     [
         [1, 2],
         {3: np.zeros(3)},
-        {"a": np.ones(1), "module.a": np.ones(1)},
         {"conv1.weight": np.zeros((3, 3))},
     ],
 )
@@ -241,6 +240,14 @@ def test_other_state_dicts_raise(state_dict):
         locuslab.load_deq_transformer(state_dict)
 
 
+def test_equal_names_raise():
+    state_dict = {"a": np.ones(1), "module.a": np.ones(1)}
+    with pytest.raises(ValueError, match="`a` twice.*Received: .*'module.a'"):
+        locuslab.load_deq_transformer(state_dict)
+
+
 def test_unknown_argument_suggests_a_similar_one():
-    with pytest.raises(ValueError, match="pre_norm.*pre_lnorm"):
+    with pytest.raises(
+        ValueError, match="pre_norm.*pre_lnorm.*Received: pre_norm=True"
+    ):
         locuslab.load_deq_transformer(_state_dict("plain"), pre_norm=True)

@@ -402,6 +402,15 @@ def test_other_weights_raise(name, change):
         _load_small(state_dict)
 
 
+def test_missing_and_double_arguments_raise():
+    with pytest.raises(ValueError, match="`downsample_times`.*Received"):
+        _load_small(downsample_times=None)
+    with pytest.raises(
+        ValueError, match="`dropout`.*Received: dropout=0.2, DROPOUT=0.1"
+    ):
+        _load_small(dropout=0.2, DROPOUT=0.1)
+
+
 @pytest.mark.parametrize("prefix", ["stage0.1.bias", "classifier.", "fullstage."])
 def test_missing_weights_raise(prefix):
     state_dict = _small_state_dict()

@@ -330,6 +330,7 @@ CALLS = [
     (lambda: _deq(initial_state=_predicted(5))(INPUTS), "output"),
     (lambda: _deq(initial_state=_ReshapedState())(INPUTS), "ReshapedState"),
     (lambda: initial_states.get("predicted"), "layer"),
+    (lambda: initial_states.get(3), "The initial state must be"),
     (lambda: initial_states.Predicted(_sequential(), weight=0.0), "weight"),
     (lambda: initial_states.Mixed(["learned", _predicted(3)]), "initial_states"),
     (

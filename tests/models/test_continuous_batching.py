@@ -297,6 +297,12 @@ def test_other_batches_raise(carried):
         carried.train_on_batch(x, x, sample_weight=x[:, 0])
 
 
+def test_examples_that_are_no_arrays_raise(shared):
+    examples = [["a", "b"], np.zeros((2, 1))]
+    with pytest.raises(ValueError, match="`examples` .*Received: an element 'a'"):
+        models.ContinuousBatchingModel(shared.model, examples, 6)
+
+
 def test_several_replicas_raise(monkeypatch):
     class Strategy:
         num_replicas_in_sync = 2

@@ -31,11 +31,12 @@ def known_arguments(architecture, names, others=()):
         ValueError: If an argument is unknown.
     """
     hints = [*names, "solver", "gradient", "regularizer", "dtype", *others]
-    for name in architecture:
+    for name, value in architecture.items():
         if name not in names:
             raise ValueError(
                 f"Unknown argument `{name}`.{did_you_mean(name.lower(), hints)} The "
-                f"architecture takes: {', '.join(sorted(names))}."
+                f"architecture takes: {', '.join(sorted(names))}. "
+                f"Received: {name}={value!r}."
             )
     return {name: value for name, value in architecture.items() if value is not None}
 
@@ -149,7 +150,10 @@ def cleaned(state_dict, is_ignored):
         if is_ignored(name):
             continue
         if name in arrays:
-            raise ValueError(f"The checkpoint has `{name}` twice, also as {full_name}.")
+            raise ValueError(
+                f"The checkpoint has `{name}` twice: names without wrappers must "
+                f"differ. Received: another entry {full_name!r}."
+            )
         arrays[name] = as_array(name, value)
     return arrays
 

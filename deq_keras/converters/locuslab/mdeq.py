@@ -88,7 +88,15 @@ def load_mdeq(
     names = [name.lower() for name in architecture]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"The argument `{name}` is given twice, in two spellings.")
+            spellings = [
+                f"{spelling}={value!r}"
+                for spelling, value in architecture.items()
+                if spelling.lower() == name
+            ]
+            raise ValueError(
+                f"The argument `{name}` must be given once, in upper or lower case. "
+                f"Received: {', '.join(spellings)}."
+            )
     architecture = dict(zip(names, architecture.values(), strict=True))
     architecture = known_arguments(architecture, _NAMES, ["drop_head"])
     state_dict = cleaned(
@@ -345,6 +353,6 @@ def _read_downsamplings(state_dict, architecture):
         raise ValueError(
             "The weights do not tell how often the stem halves the resolution. Give "
             "`downsample_times`: 0 for the published models of CIFAR-10, 2 for those "
-            "of ImageNet and Cityscapes."
+            "of ImageNet and Cityscapes. Received: downsample_times=None."
         )
     return {}

@@ -261,6 +261,12 @@ def _given_spec(leaf):
 
 
 def _spec(leaf):
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        raise ValueError(
+            "`examples` must consist of arrays, tensors or `tf.TensorSpec`s with a "
+            "batch axis. Convert lists with np.asarray, and strings to numbers. "
+            f"Received: an element {leaf!r} of type {type(leaf).__name__}."
+        )
     shape, dtype = tf.TensorShape(leaf.shape), tf.as_dtype(leaf.dtype)
     is_number = dtype.is_floating or dtype.is_integer or dtype.is_bool
     if not is_number or not shape.rank or not shape[1:].is_fully_defined():

@@ -84,13 +84,21 @@ class LanguageCausalLM(SegmentReading, RestorableTask, CausalLM):
                 "projections. Leave it out, or use `num_experts=1`. Received: "
                 f"tie_projections={tie_projections}, num_experts={num_experts}."
             )
+        embedding = backbone.token_embedding
+        if num_experts > 1 and (embedding.cutoffs or embedding.has_projections):
+            raise ValueError(
+                "`num_experts` > 1 needs a backbone without `cutoffs` and projections: "
+                "a mixture of softmaxes has one table. Use num_experts=1, or "
+                f"another backbone. Received: num_experts={num_experts}, "
+                f"cutoffs={embedding.cutoffs}, embedding_dim={embedding.embedding_dim}."
+            )
         policy = {"dtype": head_dtype or backbone.dtype_policy, "name": "softmax"}
         if num_experts == 1:
             embedding = _softmax_embedding(backbone, tie_weights)
             softmax = AdaptiveSoftmax(embedding, tie_weights, tie_projections, **policy)
         else:
             softmax = MixtureSoftmax(
-                backbone.token_embedding,
+                embedding,
                 num_experts,
                 tie_weights,
                 dropout_rate=expert_dropout,

@@ -39,7 +39,8 @@ class TrellisStack(MemoryLayer):
             additional outputs, for auxiliary losses. Defaults to `None`, which disables
             them.
         recompute: Boolean. Whether the backward pass recomputes the activations inside
-            a level instead of storing them. Defaults to `False`.
+            a level instead of storing them, and adds up the gradients of the weights
+            level by level. Defaults to `False`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -125,25 +126,28 @@ class TrellisStack(MemoryLayer):
     def _apply_range(self, state, first, last, injections):
         """Returns the state after the levels from `first` to `last - 1`.
 
-        The gradient of a loop adds up the gradients of the weights. Without the loop,
-        TensorFlow would hold those of all levels, each as large as the weights.
+        The gradient of a loop adds up the gradients of the weights. Without a loop,
+        TensorFlow holds those of all levels, each as large as the weights. But a loop
+        stores more activations, so it is for levels that are recomputed.
         """
         period = len(self.dilations)
-        num_loops, rest = divmod(last - first, period)
 
         def levels(state, begin, end):
             for level in range(begin, end):
                 state = self.cell(state, injections[self.dilations[level % period]])
             return state
 
+        if not self.recompute:
+            return levels(state, first, last)
+        num_loops, rest = divmod(last - first, period)
         if num_loops > 0:
             _, state = checkpointing.loop(
                 lambda i, state: i < num_loops,
                 lambda i, state: (i + 1, levels(state, first, first + period)),
                 (tf.constant(0), state),
                 num_loops,
-                1 if self.recompute else None,
-                nonfinite.floating(injections),
+                interval=1,
+                sources=nonfinite.floating(injections),
             )
         return levels(state, last - rest, last)
 

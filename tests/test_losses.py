@@ -64,7 +64,7 @@ def test_compiled_model_has_the_same_loss():
     symbolic = keras.Input((3,))
     model = keras.Model(symbolic, _states(deq, symbolic))
     weights = losses.correction_weights(3)
-    model.compile("sgd", ["mse"] * 3, loss_weights=weights)
+    model.compile("sgd", ["mse"] * 3, loss_weights=weights, run_eagerly=True)
     expected = losses.fixed_point_correction(
         model(inputs, training=True), lambda z: tf.reduce_mean((z - targets) ** 2)
     )

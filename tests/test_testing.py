@@ -31,7 +31,7 @@ BOARD_MASK = MASK[:, :3, None] & MASK[:, None, :2]
     [
         (TwoScaleCell, (3,), {"x": INPUTS[:, :2], "y": INPUTS[:, 2:]}, None),
         (layers.AutomatonCell, (3,), MAPS, BOARD_MASK),
-        (layers.MonotoneDenseCell, (3,), INPUTS, None),
+        slow(layers.MonotoneDenseCell, (3,), INPUTS, None),
         slow(layers.RecallCell, (3, 1), SEQUENCES, MASK),
         slow(layers.AttentionCell, (4, 2), SEQUENCES[..., :4], MASK),
         slow(layers.BoardCell, (3,), MAPS, BOARD_MASK),

@@ -11,7 +11,7 @@ from tests.layers.cells import LinearCell
 def fitted(inputs, **arguments):
     layer = deq_keras.layers.DEQ(LinearCell(), regularizer=None, name="deq")
     model = keras.Sequential([keras.layers.Rescaling(2.0), layer])
-    model.compile(keras.optimizers.SGD(1e-3), "mse")
+    model.compile(keras.optimizers.SGD(1e-3), "mse", run_eagerly=True)
     callback = EquilibriumDiagnostics(model, inputs, **arguments)
     x = np.ones((8, 3), "float32")
     fit = {"epochs": 2, "verbose": 0, "callbacks": [callback]}
@@ -60,7 +60,7 @@ def test_function_is_called_at_each_measurement():
     tokens = np.array([[1, 2, 3], [1, 0, 0]])
     # With one state, |df/dz| is proportional to the root of the unmasked positions.
     model = keras.Sequential([keras.Input((3,), dtype="int32"), embedding, layer])
-    model.compile(keras.optimizers.SGD(0.0), "mse")
+    model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
     rows = iter([0, 1])
 
     def inputs():

@@ -30,7 +30,7 @@ def fitted(
     epochs=3,
     inputs=None,
     is_watched=True,
-    jit_compile=False,
+    mode=None,
     **arguments,
 ):
     """Returns the history of a training, and the seed at its end."""
@@ -39,7 +39,7 @@ def fitted(
     watching = EquilibriumSummaries(layer, lambda: inputs, folder, **arguments)
     fit = {"batch_size": 8, "epochs": epochs, "verbose": 0, "validation_split": 0.1}
     keras.utils.set_random_seed(0)
-    model = compiled(layer, jit_compile=jit_compile)
+    model = compiled(layer, **(mode or {"run_eagerly": True}))
     history = model.fit(x, 3 * x, callbacks=[watching] if is_watched else [], **fit)
     return history.history, layer.seed_generator.state.numpy().tolist()
 
@@ -96,16 +96,13 @@ def test_run_writes_its_summaries(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("gradient", "jit_compile"),
-    [
-        ("implicit", False),
-        ("truncated", True),
-    ],
+    ("gradient", "mode"),
+    [("implicit", {"jit_compile": False}), ("truncated", {"jit_compile": True})],
 )
-def test_training_is_unchanged(tmp_path, gradient, jit_compile):
+def test_training_is_unchanged(tmp_path, gradient, mode):
     """All that is random draws the same."""
     parts = {"gradient": gradient, "regularizer": "residual", "initial_state": "normal"}
-    arguments = {"epochs": 2, "max_iter": 5, "jit_compile": jit_compile}
+    arguments = {"epochs": 2, "max_iter": 5, "mode": mode}
     without, watched = (
         fitted(plain_layer(**parts), tmp_path, is_watched=is_watched, **arguments)
         for is_watched in (False, True)

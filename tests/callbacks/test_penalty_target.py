@@ -10,7 +10,7 @@ from deq_keras import callbacks, layers
 def _model(regularizer="jacobian"):
     deq = layers.DEQ(layers.DenseCell(3), regularizer=regularizer, seed=0, name="deq")
     model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(1e-4), "mse")
+    model.compile(keras.optimizers.SGD(1e-4), "mse", run_eagerly=True)
     return model, deq
 
 

@@ -15,7 +15,7 @@ INPUTS = RANDOM.normal(size=(8, 3)).astype("float32")
 def _model(regularizer="jacobian", **options):
     solver = solvers.FixedPointIteration(max_iter=4, tol=None)
     cell = layers.DenseCell(4)
-    deq = layers.DEQ(cell, solver, "implicit", regularizer, seed=0, name="deq")
+    deq = layers.DEQ(cell, solver, "phantom", regularizer, seed=0, name="deq")
     model = keras.Sequential([keras.Input((3,)), deq, keras.layers.Dense(1)])
     # Constant weights: only the schedule changes the penalty.
     model.compile(keras.optimizers.SGD(0.0), "mse", **options)
@@ -29,8 +29,9 @@ def _fit(model, *schedules, epochs=3):
     ).history
 
 
-@pytest.mark.parametrize("options", [{}, slow({"jit_compile": True})])
-def test_factor_multiplies_the_penalty_of_each_step(options):
+@pytest.mark.parametrize("mode", ["run_eagerly", slow("jit_compile")])
+def test_factor_multiplies_the_penalty_of_each_step(mode):
+    options = {mode: True}
     model, deq = _model(**options)
     reference, _ = _model(**options)
     reference.set_weights(model.get_weights())
@@ -76,7 +77,7 @@ def test_probability_of_a_penalty():
 
 
 def test_files_keep_the_factor_and_not_the_schedule(tmp_path):
-    model, deq = _model()
+    model, deq = _model(run_eagerly=True)
     _fit(model, callbacks.RegularizerSchedule(deq, lambda step: 3.0, lambda step: 0.5))
     assert (deq.penalty_factor, deq.penalty_probability) == (3.0, 0.5)
     model.save(tmp_path / "model.keras")

@@ -33,7 +33,8 @@ class Halved(MonotoneDenseCell):
 
 
 def test_the_model_predicts_with_the_new_step_size():
-    layer = DEQ(Halved(4), solver=ForwardBackward(1e-3, max_iter=40))
+    solver = ForwardBackward(1e-3, max_iter=40)
+    layer = DEQ(Halved(4), solver, "phantom", None)
     model = keras.Sequential([keras.Input((3,)), layer, keras.layers.Dense(1)])
     model.compile("adam", "mse")
     x = np.ones((4, 3), "float32")

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import diagnostics, layers, regularizers, solvers
+from tests.regimes import slow
 
 # Every activation that keeps the shape of its input, and needs no arguments.
 ACTIVATIONS = (
@@ -52,11 +53,12 @@ def test_the_second_derivative_of_softsign():
     np.testing.assert_allclose(outer.gradient(slope, x), expected)
 
 
-def test_softsign_in_a_penalty_of_fit():
+@pytest.mark.parametrize("mode", [{"run_eagerly": True}, slow({"jit_compile": True})])
+def test_softsign_in_a_penalty_of_fit(mode):
     penalty = regularizers.ContractionRegularizer()
     deq = _deq("softsign", penalty)
     model = keras.Sequential([deq, keras.layers.Dense(1)])
-    model.compile("sgd", "mse", jit_compile=True)
+    model.compile("sgd", "mse", **mode)
     history = model.fit(INPUTS, INPUTS[:, :1], verbose=0)
     assert np.isfinite(history.history["loss"][0])
     assert diagnostics.certify(deq, INPUTS).kind[0] == b"certified"

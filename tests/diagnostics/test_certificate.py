@@ -369,7 +369,7 @@ def test_changed_monotone_cell_inherits_no_bound(cls, has_splitting):
 
 def test_an_operator_that_is_not_monotone():
     cell = layers.MonotoneConvCell(2, m=0.01, sign=-1)
-    deq = layers.DEQ(cell, solvers.Anderson())
+    deq = layers.DEQ(cell, solvers.FixedPointIteration(2))
     x = np.ones((2, 4, 4, 1), "float32")
     state = deq.solve(x).value
     assert cell.strong_monotonicity() < 0

@@ -159,6 +159,7 @@ def test_training_logs_the_loss_error():
     model.compile(
         keras.optimizers.SGD(0.0),
         lambda target, output: keras.ops.sum(WEIGHT * output, axis=-1),
+        run_eagerly=True,
     )
     logs = model.fit(INPUTS, INPUTS, batch_size=2, verbose=0).history
     equilibrium = stem(INPUTS).numpy() @ np.linalg.inv(np.eye(3) - FULL)

@@ -21,9 +21,9 @@ def test_unrolled():
 @pytest.mark.parametrize(
     "make",
     [
-        gradients.NeumannGradient,
-        gradients.PhantomGradient,
         gradients.TruncatedGradient,
+        slow(gradients.NeumannGradient),
+        slow(gradients.PhantomGradient),
     ],
 )
 def test_approximations(make):

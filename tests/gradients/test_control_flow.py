@@ -9,15 +9,19 @@ import tensorflow as tf
 
 from deq_keras import gradients, layers, solvers
 from tests.layers.cells import FunctionCell
+from tests.regimes import slow
 
 INPUTS = np.random.RandomState(0).normal(size=(3, 4)).astype("float32")
-GRADIENTS = [
-    "implicit",
-    "neumann",
-    "unrolled",
-    "reversible",
-    gradients.TruncatedGradient(8, 0, remat=True),
-]
+OF_EACH = pytest.mark.parametrize(
+    "gradient",
+    [
+        gradients.TruncatedGradient(8, 0, remat=True),
+        "neumann",
+        slow("unrolled"),
+        slow("reversible"),
+    ],
+    ids=lambda gradient: str(gradient)[:17],
+)
 
 
 def _layer(gradient):
@@ -34,7 +38,7 @@ def _gradients(deq, apply, inputs):
     return tape.gradient(loss, weights)
 
 
-@pytest.mark.parametrize("gradient", GRADIENTS, ids=lambda g: str(g)[:40])
+@OF_EACH
 def test_branch_in_a_loop_has_the_gradient_of_plain_calls(gradient):
     deq = _layer(gradient)
 
@@ -57,7 +61,7 @@ def test_branch_in_a_loop_has_the_gradient_of_plain_calls(gradient):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("gradient", GRADIENTS[1:], ids=lambda g: str(g)[:40])
+@OF_EACH
 def test_vectorized_map_gives_gradients_of_each_sample(gradient):
     deq = _layer(gradient)
 

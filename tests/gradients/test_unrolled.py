@@ -16,7 +16,7 @@ from tests.regimes import XLA_IS_SLOW, slow
     "cls, regime",
     [
         (solvers.FixedPointIteration, "graph"),
-        (solvers.Anderson, "graph"),
+        (solvers.Anderson, "eager"),
         (solvers.Broyden, "eager"),
         slow(solvers.Anderson, "xla"),
     ],

@@ -7,7 +7,7 @@ import tensorflow as tf
 from deq_keras import solvers
 from deq_keras.testing.problems import ZOO, linear
 from tests.harness import solution_of
-from tests.regimes import SOLVERS_IN_TURN
+from tests.regimes import SOLVERS_IN_TURN, slow
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from tests.regimes import SOLVERS_IN_TURN
     [
         (solvers.FixedPointIteration, "xla"),
         (solvers.Anderson, "graph"),
-        (solvers.Broyden, "xla"),
+        slow(solvers.Broyden, "xla"),
     ],
     indirect=True,
 )

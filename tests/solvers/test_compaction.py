@@ -115,7 +115,7 @@ def test_halted_sample_leaves():
 
 
 @pytest.mark.parametrize(
-    "batch, exact_regime", [(0, "graph"), (1, "eager")], indirect=["exact_regime"]
+    "batch, exact_regime", [(0, "eager"), (1, "eager")], indirect=["exact_regime"]
 )
 def test_small_batches(batch, exact_regime):
     masked, compact, _ = Problem(batch).solutions(solvers.Anderson(), exact_regime)

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow.python.framework import function_def_to_graph
 
 from deq_keras import gradients, layers, solvers
+from tests.regimes import slow
 
 FORBIDDEN = {"Where", "PyFunc", "EagerPyFunc", "PyFuncStateless", "Assert", "Unique"}
 BRANCHES = {"If", "StatelessIf", "Case", "StatelessCase"}
@@ -120,7 +121,7 @@ def test_fixed_budget_copies_no_condition():
 
 
 @pytest.mark.parametrize(
-    "gradient", ["implicit", "truncated", "reversible", "unrolled"]
+    "gradient", ["implicit", "truncated", slow("reversible"), slow("unrolled")]
 )
 def test_training_step_copies_few_values(gradient):
     solver = solvers.FixedPointIteration(damping=0.8, max_iter=8)
@@ -160,7 +161,7 @@ def _xla_program(function, inputs):
     return compiled.experimental_get_compiler_ir(inputs)(stage="optimized_hlo")
 
 
-@pytest.mark.parametrize("cls", [solvers.Anderson, solvers.Broyden])
+@pytest.mark.parametrize("cls", [slow(solvers.Anderson), solvers.Broyden])
 def test_xla_copies_no_history(cls):
     """Rotating columns would be copied in each evaluation, one by one."""
     program = _xla_program(lambda b: _solve(cls(max_iter=8), b), tf.zeros((8, 1000)))
@@ -172,6 +173,7 @@ def test_xla_copies_no_history(cls):
     assert len(re.findall(r"= f32\[8,1000\]\S* copy\(", body)) <= 1
 
 
+@pytest.mark.slow
 def test_xla_does_not_copy_the_history_for_the_adjoint():
     """The first solve must not overwrite zeros that the second one shares."""
     broyden = solvers.Broyden(max_iter=8)
@@ -185,7 +187,7 @@ def test_xla_does_not_copy_the_history_for_the_adjoint():
     assert not re.findall(r"= f32\[7,8,1000\]\S* copy\(", program)
 
 
-@pytest.mark.parametrize("tol, is_counted", [(None, True), (1e-3, False)])
+@pytest.mark.parametrize("tol, is_counted", [(None, True), slow(1e-3, False)])
 def test_xla_counts_the_iterations_of_a_fixed_budget(tol, is_counted):
     solver = solvers.Anderson(max_iter=7, tol=tol)
     program = _xla_program(lambda bias: _solve(solver, bias), tf.zeros((4, 8)))

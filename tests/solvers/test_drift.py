@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import solvers
+from deq_keras.solvers import SolveRequest
 
 MATRIX = np.array([[0.5, 0.2, 0.0], [-0.3, 0.4, 0.1], [0.0, 0.2, -0.6]], "float32")
 ROTATION = np.array([[0.9, -0.4, 0.0], [0.4, 0.9, 0.0], [0.0, 0.0, 1.0]], "float32")
@@ -19,7 +20,7 @@ DRIFTS = {
 
 
 def _solve(solver, function, start):
-    request = solvers.SolveRequest(start, records_trace=False)
+    request = SolveRequest(start, records_trace=False)
     return tf.function(lambda: solver.solve(function, request), autograph=False)()
 
 
@@ -69,7 +70,7 @@ def test_contraction_that_looks_like_a_drift():
 def test_states_of_any_magnitude(solver_class, scale):
     bias = np.array([[1.0, 2.0, -3.0]]) * scale
     function = lambda z: z @ MATRIX + tf.constant(bias, tf.float32)  # noqa: E731
-    solution = _solve(solver_class(60, 1e-5), function, tf.zeros((1, 3)))
+    solution = solver_class(60, 1e-5).solve(function, SolveRequest(tf.zeros((1, 3))))
     assert solution.status[0] == solvers.CONVERGED
     assert 5 < solution.num_evaluations[0] <= 25
     expected = np.linalg.solve(np.eye(3) - MATRIX.T.astype("float64"), bias[0])
@@ -79,6 +80,7 @@ def test_states_of_any_magnitude(solver_class, scale):
 
 @pytest.mark.parametrize("solver_class", [solvers.Anderson, solvers.Broyden])
 def test_a_fixed_point_of_zero_is_reached(solver_class):
-    solution = _solve(solver_class(40, 1e-3), lambda z: z @ MATRIX, tf.ones((1, 3)))
+    request = SolveRequest(tf.ones((1, 3)))
+    solution = solver_class(40, 1e-3).solve(lambda z: z @ MATRIX, request)
     assert solution.status[0] == solvers.CONVERGED
     np.testing.assert_allclose(solution.value, np.zeros((1, 3)), atol=1e-10)

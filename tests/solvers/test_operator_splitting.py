@@ -9,6 +9,7 @@ import tensorflow as tf
 from deq_keras import solvers
 from deq_keras.layers import DEQ, DenseCell, MonotoneDenseCell
 from deq_keras.testing.problems import dense_adjoint, dense_jacobians, relative_error
+from tests.regimes import slow
 
 SPLITTINGS = {
     "peaceman_rachford": functools.partial(solvers.PeacemanRachford, max_iter=200),
@@ -69,17 +70,13 @@ def _check_gradient(splitting, activation, regime):
     assert relative_error(regime(gradient)(inputs), expected) < 1e-6
 
 
-def test_the_adjoint_by_the_same_splitting():
-    _check_gradient(SPLITTINGS["peaceman_rachford"], "tanh", tf.function)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, activation, regime",
     [
-        ("peaceman_rachford", "relu", "eager"),
-        ("peaceman_rachford", "softplus", "xla"),
-        ("forward_backward", "sigmoid", "graph"),
+        ("peaceman_rachford", "tanh", "eager"),
+        slow("peaceman_rachford", "relu", "graph"),
+        slow("peaceman_rachford", "softplus", "xla"),
+        slow("forward_backward", "sigmoid", "graph"),
     ],
     indirect=["regime"],
 )

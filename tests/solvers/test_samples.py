@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from deq_keras import solvers
 from deq_keras.testing.problems import function_of_samples, samples
-from tests.regimes import SOLVERS_IN_TURN
+from tests.regimes import SOLVERS_IN_TURN, slow
 
 
 def test_sample_alone_equals_the_batch_under_xla():
@@ -105,9 +105,9 @@ def test_states_of_any_magnitude(exponent, stop_mode, regime):
     np.testing.assert_allclose(solution.value / scale, 2 * inputs / scale, rtol=1e-2)
 
 
-@pytest.mark.parametrize("stop_mode", ["rel", "rel_max"])
 @pytest.mark.parametrize(
-    "solver_class", [solvers.FixedPointIteration, solvers.Anderson]
+    "solver_class, stop_mode",
+    [(solvers.FixedPointIteration, "rel_max"), (solvers.Anderson, "rel")],
 )
 def test_one_sample_of_unknown_size(solver_class, stop_mode):
     solver = solver_class(max_iter=20, tol=1e-4, stop_mode=stop_mode)
@@ -130,7 +130,7 @@ def test_an_equilibrium_at_zero_is_reached():
 
 
 @pytest.mark.parametrize(
-    "solver", [solvers.FixedPointIteration(5), solvers.Anderson(5)]
+    "solver", [solvers.FixedPointIteration(5), slow(solvers.Anderson(5))]
 )
 def test_one_row_for_an_unknown_number_of_samples_raises(solver):
     """The row would be broadcast to all samples."""

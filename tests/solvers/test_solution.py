@@ -8,7 +8,6 @@ from keras import tree
 from deq_keras import solvers
 from deq_keras.testing.problems import ZOO
 from tests.harness import solution_of
-from tests.regimes import SOLVERS_IN_TURN
 
 
 @pytest.mark.parametrize("stop_mode", ["rel", "abs"])
@@ -92,8 +91,7 @@ def test_a_half_precision_cell_gets_float32_solver_arithmetic():
     assert np.abs(error).max() < 2**-6
 
 
-@SOLVERS_IN_TURN
-def test_mixed_dtypes_are_kept_leaf_by_leaf(solver_class, regime):
+def test_mixed_dtypes_are_kept_leaf_by_leaf(solver_class):
     state = {
         "half": tf.zeros((2, 3), tf.float16),
         "double": tf.zeros((2, 2), "float64"),
@@ -106,7 +104,7 @@ def test_mixed_dtypes_are_kept_leaf_by_leaf(solver_class, regime):
         }
 
     solver = solver_class(max_iter=40, tol=1e-3)
-    solution = regime(lambda z: solver.solve(function, solvers.SolveRequest(z)))(state)
+    solution = solver.solve(function, solvers.SolveRequest(state))
     assert solution.value["half"].dtype == "float16"
     assert solution.value["double"].dtype == "float64"
     np.testing.assert_allclose(solution.value["double"], 8 / 3, rtol=5e-3)

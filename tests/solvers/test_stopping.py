@@ -57,8 +57,8 @@ def test_largest_position_of_a_nest():
     np.testing.assert_allclose(_residual("abs_max", state, value), [5.0])
 
 
-def test_a_mode_with_unknown_length(solver_class):
-    solver = solver_class(max_iter=20, tol=1e-5, stop_mode="rel_max")
+def test_a_mode_with_unknown_length():
+    solver = solvers.Broyden(max_iter=20, tol=1e-5, stop_mode="rel_max")
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, 3])], autograph=False)
     def solve(u):

@@ -1,11 +1,13 @@
 """Every solver passes the checks of plug-ins, on every problem of the zoo."""
 
 import numpy as np
+import pytest
 
 from deq_keras import solvers
 from deq_keras.testing import check_solver
 from deq_keras.testing.problems import ZOO
 from tests.harness import solution_of
+from tests.regimes import slow
 
 # What the slowest problem needs, of iteration one of eigenvalue -0.9, is 265, 113, 22.
 ENOUGH = {
@@ -15,6 +17,16 @@ ENOUGH = {
 }
 
 
+@pytest.mark.parametrize(
+    "solver_class",
+    [
+        # A test of the checks runs them on plain iteration.
+        slow(solvers.FixedPointIteration),
+        solvers.Anderson,
+        slow(solvers.Broyden),
+    ],
+    indirect=True,
+)
 def test_contract(solver_class):
     check_solver(solver_class, ENOUGH[solver_class], tol=1e-12)
 

@@ -25,7 +25,7 @@ CELLS = {
     "transformer": (lambda: layers.TransformerCell(8, 2, 16), SEQUENCES),
     "multiscale": (lambda: layers.MultiscaleCell((8, 8), expansion=1), IMAGES),
 }
-SOLVER = {"class_name": "anderson", "max_iter": 4}
+SOLVER = {"class_name": "fixed_point_iteration", "max_iter": 4}
 
 
 def _layer(name):

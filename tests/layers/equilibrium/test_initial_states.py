@@ -43,7 +43,7 @@ class TestGiven:
     def test_functional_model_of_inputs_and_state(self, tmp_path):
         """A graph of an open batch would broadcast a single row."""
         inputs, start = keras.Input((4,)), keras.Input((5,))
-        deq = layers.DEQ(TanhCell(5), solvers.Anderson(tol=1e-4), "implicit")
+        deq = layers.DEQ(TanhCell(5), solvers.FixedPointIteration(tol=1e-4), "phantom")
         model = keras.Model([inputs, start], deq(inputs, initial_state=start))
         request = solvers.SolveRequest(max_iter=60, tol=1e-6)
         state = deq.solve(INPUTS, request).value.numpy()
@@ -169,7 +169,8 @@ def test_learned_state_learns_and_is_saved(cell, gradient, tmp_path):
         if weight.path.split("/")[-1].startswith("initial_state")
     }
     assert len(learned) == len(leaves)
-    model.compile(keras.optimizers.SGD(0.1), ["mse"] * len(leaves))
+    losses = ["mse"] * len(leaves)
+    model.compile(keras.optimizers.SGD(0.1), losses, run_eagerly=True)
     targets = [np.ones((6, *leaf.shape[1:])) for leaf in flat]
     model.fit(inputs, targets, verbose=0)
     for weight in deq.trainable_weights:

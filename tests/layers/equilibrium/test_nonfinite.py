@@ -62,11 +62,11 @@ def test_non_finite_input_in_training(gradient, poison):
 @pytest.mark.parametrize(
     "solver",
     [
-        "fixed_point_iteration",
         solvers.FixedPointIteration(compact=True),
         "anderson",
-        "broyden",
-        "peaceman_rachford",
+        slow("fixed_point_iteration"),
+        slow("broyden"),
+        slow("peaceman_rachford"),
     ],
     ids=lambda solver: str(solver)[:20],
 )
@@ -116,7 +116,7 @@ def test_loss_may_leave_out_samples_that_failed():
         head = keras.layers.Dense(1, kernel_initializer="ones")
         model = WeighedModel(inputs, head(deq(inputs)))
         loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
-        model.compile(keras.optimizers.SGD(1.0), loss)
+        model.compile(keras.optimizers.SGD(1.0), loss, run_eagerly=True)
         model.train_on_batch(x, y)
         results.append([w.numpy() for w in model.trainable_weights])
     for one, two in zip(*results, strict=True):
@@ -168,8 +168,8 @@ class LogCell(TanhCell):
 @pytest.mark.parametrize(
     "gradient, first, regime",
     [
-        ("implicit", False, "graph"),
-        (TRUNCATED, True, "eager"),
+        ("implicit", False, "eager"),
+        slow(TRUNCATED, True, "eager"),
         (TRUNCATED, False, "graph"),
         ("reversible", False, "eager"),
         slow("phantom", True, "graph"),
@@ -255,7 +255,7 @@ def _with_stem(gradient):
 
 
 @pytest.mark.parametrize(
-    "gradient", ["implicit", TRUNCATED, "reversible", slow("unrolled")], ids=str
+    "gradient", ["implicit", TRUNCATED, *map(slow, ("reversible", "unrolled"))], ids=str
 )
 def test_stem_gets_no_gradient_of_a_sample_that_fails(gradient):
     """The stem's output overflows for one sample."""
@@ -283,7 +283,7 @@ def test_stem_gets_no_gradient_of_a_sample_that_fails(gradient):
 def test_nan_in_the_data_below_a_stem_is_seen_by_the_next_step():
     """The stem's own gradient is 0 * NaN: no layer above can help that."""
     model = _with_stem("neumann")
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", run_eagerly=True)
     targets = INPUTS[:, :1]
     stop = keras.callbacks.TerminateOnNaN()
     fit = {"batch_size": 6, "epochs": 4, "verbose": 0, "callbacks": [stop]}
@@ -295,16 +295,16 @@ def test_nan_in_the_data_below_a_stem_is_seen_by_the_next_step():
 
 @pytest.mark.filterwarnings("ignore:The layer 'deq' has no equilibrium:UserWarning")
 @pytest.mark.parametrize(
-    "gradient, jit_compile",
+    "gradient, mode",
     [
-        ("implicit", False),
-        (TRUNCATED, False),
-        slow(TRUNCATED, True),
-        slow("unrolled", False),
+        ("implicit", {"run_eagerly": True}),
+        (TRUNCATED, {}),
+        slow(TRUNCATED, {"jit_compile": True}),
+        slow("unrolled", {}),
     ],
     ids=str,
 )
-def test_training_continues(gradient, jit_compile):
+def test_training_continues(gradient, mode):
     deq = layers.DEQ(
         TanhCell(5),
         solver=_solver(gradient, max_iter=6, tol=1e-2),
@@ -313,7 +313,7 @@ def test_training_continues(gradient, jit_compile):
         name="deq",
     )
     model = keras.Sequential([deq, keras.layers.Dense(1)])
-    model.compile(optimizer="adam", loss="mse", jit_compile=jit_compile)
+    model.compile(optimizer="adam", loss="mse", **mode)
     history = model.fit(
         _poisoned(), INPUTS[:, :1], batch_size=6, epochs=2, verbose=0
     ).history
@@ -335,7 +335,7 @@ def test_smallest_budgets_train(gradient, max_iter):
     solver = solvers.FixedPointIteration(max_iter=max_iter)
     deq = layers.DEQ(TanhCell(5), solver, gradient, None, name="deq")
     model = keras.Sequential([deq, keras.layers.Dense(1)])
-    model.compile(optimizer="adam", loss="mse")
+    model.compile(optimizer="adam", loss="mse", run_eagerly=True)
     history = model.fit(INPUTS, INPUTS[:, :1], verbose=0).history
     # Truncated steps are taught beyond the budget, up to twice as many.
     most = 2 * max_iter if gradient == "truncated" else max_iter
@@ -346,7 +346,7 @@ def test_smallest_budgets_train(gradient, max_iter):
 def test_expansive_cell_has_finite_values_and_diverges():
     """The norm of f(z) overflows long before f(z) itself."""
     cell = FunctionCell(lambda z, u: 3.0 * z + u)
-    deq = layers.DEQ(cell, solvers.FixedPointIteration(max_iter=200), "phantom")
+    deq = layers.DEQ(cell, solvers.FixedPointIteration(max_iter=100), "phantom")
     solution = deq.solve(INPUTS)
     assert np.all(np.isfinite(solution.value))
     np.testing.assert_array_equal(solution.status, solvers.DIVERGED)

@@ -120,7 +120,7 @@ def _interpret(content, inputs):
 
 
 @pytest.mark.parametrize(
-    "solver, batch", [("anderson", None), ("broyden", 5), slow("broyden", None)]
+    "solver, batch", [("anderson", None), *(slow("broyden", n) for n in (5, None))]
 )
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated:UserWarning")
 def test_lite_models_need_built_in_ops_only(solver, batch):
@@ -197,7 +197,7 @@ def _states(model):
     return [generator.state.numpy().tolist() for generator in _generators(model)]
 
 
-@pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
+@pytest.mark.parametrize("name", ["model.keras", slow("model.weights.h5")])
 def test_file_continues_the_draws(name, tmp_path):
     model = _random_model(DropoutCell)
     _continue(model, 1)
@@ -220,7 +220,7 @@ def test_file_continues_the_draws(name, tmp_path):
 def test_interrupted_training_ends_with_the_same_weights(tmp_path):
     whole = _random_model(DropoutCell)
     weights, states = whole.get_weights(), _states(whole)
-    _continue(whole, 3)
+    _continue(whole, 2)
 
     def interrupt(epoch, logs):
         if epoch == 1:
@@ -233,10 +233,10 @@ def test_interrupted_training_ends_with_the_same_weights(tmp_path):
     backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
     stop = keras.callbacks.LambdaCallback(on_epoch_begin=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        _continue(first, 3, [backup, stop])
+        _continue(first, 2, [backup, stop])
     resumed = _random_model(DropoutCell)
     backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
-    _continue(resumed, 3, [backup])
+    _continue(resumed, 2, [backup])
     _assert_equal_weights(resumed, whole)
     assert _states(resumed) == _states(whole)
 

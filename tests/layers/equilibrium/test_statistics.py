@@ -28,8 +28,8 @@ def _model(**arguments):
     return keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
 
 
-def _fit(model, callbacks=(), **arguments):
-    model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse", **arguments)
+def _fit(model, callbacks=(), run_eagerly=True):
+    model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=run_eagerly)
     return model.fit(
         INPUTS,
         TARGETS,
@@ -41,8 +41,8 @@ def _fit(model, callbacks=(), **arguments):
     ).history
 
 
-@pytest.mark.parametrize("arguments", [{}, slow({"run_eagerly": True})])
-def test_history_equals_a_solve_by_hand(arguments):
+@pytest.mark.parametrize("run_eagerly", [False, slow(True)])
+def test_history_equals_a_solve_by_hand(run_eagerly):
     model, names = _model(), []
 
     def note(batch, logs):
@@ -50,7 +50,7 @@ def test_history_equals_a_solve_by_hand(arguments):
         names.append((set(logs), set(model.get_metrics_result())))
 
     note = keras.callbacks.LambdaCallback(on_train_batch_end=note)
-    history = _fit(model, [note], **arguments)
+    history = _fit(model, [note], run_eagerly)
     for prefix, inputs in (("", INPUTS), ("val_", INPUTS[:4])):
         solution = model.layers[0].solve(inputs)
         expected = {
@@ -132,7 +132,7 @@ class _NoArgument(keras.Model):
 def test_model_without_the_argument_training_warns():
     model = _NoArgument(layers.DEQ(TanhCell(5), name="deq"))
     with pytest.warns(UserWarning, match="`training`"):
-        _fit(model)
+        _fit(model, run_eagerly=False)
     model.predict(INPUTS, verbose=0)
     model.evaluate(INPUTS, TARGETS, verbose=0)
 
@@ -156,7 +156,7 @@ def test_csv_logs_have_equal_columns_for_training_and_validation(
 ):
     gradient = "truncated" if validation_freq == 1 else "implicit"
     model = _model(gradient=gradient, regularizer="auto")
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", run_eagerly=True)
     path = tmp_path / "log.csv"
     model.fit(
         INPUTS,
@@ -190,7 +190,7 @@ def test_layers_of_one_name_have_logs_of_their_own():
     for prefix in ("", "val_"):
         assert history[prefix + "deq_evaluations"] == [3.0, 3.0]
         assert history[prefix + "deq_2_evaluations"] == [5.0, 5.0]
-    second.compile("sgd", "mse")
+    second.compile("sgd", "mse", run_eagerly=True)
     logs = second.evaluate(INPUTS, np.zeros((8, 3)), verbose=0, return_dict=True)
     assert logs["deq_evaluations"] == 5.0 and "deq_2_evaluations" not in logs
 
@@ -237,25 +237,37 @@ def test_cell_that_expands_warns_once(fit):
         model.evaluate(INPUTS, TARGETS, verbose=0)
 
 
+@pytest.mark.slow
 def test_updates_that_make_a_cell_expand_warn():
     cell = layers.DenseCell(32, activation="linear", seed=0)
     _, messages = _fit_with_warnings(cell, learning_rate=0.5, epochs=3)
     assert any("'deq' has no equilibrium" in text for text in messages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "components",
     [
-        (),
         (solvers.FixedPointIteration(stop_mode="rel_max"),),
-        slow(("anderson",)),
-        slow(("auto", "unrolled")),
+        ("anderson",),
+        ("auto", "unrolled"),
     ],
 )
 def test_healthy_training_converges_and_does_not_warn(components):
     model, messages = _fit_with_warnings(layers.DenseCell(8, seed=0), *components)
     assert not messages
     assert model.history.history["deq_converged"][0] > 0.8
+
+
+def test_only_a_solver_set_after_healthy_training_warns():
+    model, messages = _fit_with_warnings(layers.DenseCell(4, seed=0))
+    assert not messages
+    assert model.history.history["deq_converged"][0] > 0.8
+    model.layers[0].solver = "anderson"  # For inference, as `tune` sets it.
+    model.compile("adam", "mse", run_eagerly=True)
+    model.predict(INPUTS, verbose=0)
+    with pytest.warns(UserWarning, match="solver=Anderson"):
+        model.fit(INPUTS, TARGETS, verbose=0)
 
 
 @pytest.mark.parametrize(
@@ -270,21 +282,11 @@ def test_healthy_training_converges_and_does_not_warn(components):
 )
 def test_training_that_ignores_the_solver_warns_once(solver, gradient):
     cell = layers.DenseCell(4, seed=0)
-    model, messages = _fit_with_warnings(cell, solver, gradient)
+    model, messages = _fit_with_warnings(cell, solver, gradient, run_eagerly=True)
     assert len(messages) == 1 and "Received" in messages[0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.predict(INPUTS, verbose=0)
-        model.fit(INPUTS, TARGETS, verbose=0)
-
-
-def test_solver_set_after_training_warns_in_the_next_fit():
-    model, messages = _fit_with_warnings(layers.DenseCell(4, seed=0))
-    assert not messages
-    model.layers[0].solver = "anderson"  # For inference, as `tune` sets it.
-    model.compile("adam", "mse")
-    model.predict(INPUTS, verbose=0)
-    with pytest.warns(UserWarning, match="solver=Anderson"):
         model.fit(INPUTS, TARGETS, verbose=0)
 
 

@@ -131,17 +131,6 @@ def test_blur_is_a_convolution(boundary):
     np.testing.assert_allclose(received, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("boundary", "mode"), [("circular", "wrap"), ("zero", "constant")]
-)
-def test_blur_equals_scipy(boundary, mode):
-    ndimage = pytest.importorskip("scipy.ndimage")
-    images = normal((2, *GRAY))
-    expected = ndimage.convolve(images[0, ..., 0], KERNEL, mode=mode)
-    received = layers.Blur(KERNEL, GRAY, boundary).call(tf.constant(images))
-    np.testing.assert_allclose(received[0, ..., 0], expected, atol=1e-12)
-
-
 def test_fourier_sampling_equals_numpy():
     images = normal((2, *COLOR))
     transformed = np.fft.fft2(images[..., 0] + 1j * images[..., 1], norm="ortho") * MASK

@@ -130,7 +130,7 @@ def _model(max_iter=8):
     deq = deq_keras.layers.DEQ(cell, solver, "phantom", regularizer=None, seed=0)
     model = keras.Sequential([keras.Input((6,)), deq])
     layer._kernel.assign(2.0 * np.random.default_rng(0).normal(size=(6, 6)))
-    model.compile(keras.optimizers.SGD(0.3), "mse")
+    model.compile(keras.optimizers.SGD(0.3), "mse", run_eagerly=True)
     return model, layer
 
 

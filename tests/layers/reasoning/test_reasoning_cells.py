@@ -101,7 +101,7 @@ def test_padding_does_not_change_a_result(name, regime):
     np.testing.assert_array_equal(value[~mask], 0.0)
 
 
-@pytest.mark.parametrize("name", ["automaton", "attention"])
+@pytest.mark.parametrize("name", ["automaton", slow("attention")])
 def test_graphs_of_boards_of_any_size(name):
     deq = _layer(name, scale=0.5)
     deq.build((None, None, None, 6))

@@ -196,17 +196,6 @@ def test_value_and_solution_of_all_gradients_are_equal():
     np.testing.assert_array_equal(values[0].value, values[0].solution.value)
 
 
-def test_neumann_gradient_is_a_fixed_budget_of_iterations():
-    num_terms = 4
-    case = Case("float64")
-    solver = solvers.Broyden(25, 1e-13)
-    adjoint = solvers.FixedPointIteration(max_iter=num_terms, tol=None)
-    expected = case.gradients(gradients.ImplicitGradient(adjoint), solver, case.sources)
-    actual = case.gradients(gradients.NeumannGradient(num_terms), solver, case.sources)
-    for one, two in zip(actual, expected, strict=True):
-        np.testing.assert_array_equal(one, two)
-
-
 @ALL_BUT_EAGER_ARE_SLOW
 def test_growing_neumann_series_ends_early(regime):
     slopes = tf.constant([[0.5], [3.0], [-60.0], [1.2], [1e4], [1e300]], tf.float64)

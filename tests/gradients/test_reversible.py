@@ -179,7 +179,8 @@ def test_mixed_precision_keeps_the_pair_in_float32():
     assert _error(slopes[1], slopes[0]) < 3e-2
 
 
-@pytest.mark.parametrize("jit_compile", [False, slow(True)])
+@pytest.mark.slow
+@pytest.mark.parametrize("jit_compile", [False, True])
 def test_trains(jit_compile):
     deq = layers.DEQ(TanhCell(6), gradient="reversible", name="deq")
     assert isinstance(deq.solver, FixedPointIteration)

@@ -66,7 +66,7 @@ def _unrolled_by_hand(case, damping, num_steps):
 
 @pytest.mark.parametrize(
     "damping, regime",
-    [(1.0, "graph"), (0.6, "eager"), (0.6, "xla")],
+    [(1.0, "graph"), (0.6, "eager"), slow(0.6, "xla")],
     indirect=["regime"],
 )
 def test_fixed_budget_is_a_weight_tied_network(damping, regime):

@@ -51,12 +51,6 @@ def test_slow_solves_warn_once(adjoint, error, epochs):
     assert max(logs["deq_residual"] + logs["deq_adjoint_residual"]) < 0.02
 
 
-@pytest.mark.slow
-def test_converged_iteration_does_not_warn():
-    solver = solvers.FixedPointIteration(1000, 1e-5)
-    assert not _warnings(solver, run_eagerly=False)[0]
-
-
 def test_converged_solves_do_not_warn():
     assert not _warnings(solvers.Anderson(50, 1e-4))[0]
 

@@ -53,15 +53,13 @@ def test_budgets_of_any_integer_type(solver_class):
         assert solution.status[0] == solvers.CONVERGED
 
 
-@SOLVERS_IN_TURN
-def test_budget_below_the_limit(solver_class, regime):
+def test_budget_below_the_limit(solver_class):
     problem = ZOO["tanh"]()
     solver = solver_class(max_iter=5, tol=0.0)
-    solve = regime(
-        lambda z, b: solver.solve(problem.function, solvers.SolveRequest(z, b, limit=5))
-    )
+    start = problem.initial_state
     for budget in (3, 5):
-        solution = solve(problem.initial_state, tf.constant(budget))
+        request = solvers.SolveRequest(start, tf.constant(budget), limit=5)
+        solution = solver.solve(problem.function, request)
         assert solution.batch_evaluations == budget
         expected = solution_of(solver, problem, max_iter=budget)
         np.testing.assert_allclose(solution.value, expected.value, rtol=1e-9)

@@ -1,7 +1,6 @@
 """Samples that are done leave the batch, and results stay equal."""
 
 import functools
-import itertools
 
 import numpy as np
 import pytest
@@ -69,7 +68,7 @@ def _assert_equal(one, two):
 
 @pytest.mark.parametrize(
     "solver, exact_regime",
-    [*zip(SOLVERS, itertools.cycle(["graph", "eager"]))],
+    [*zip(SOLVERS, ["graph", *4 * ["eager"]], strict=True)],
     ids=str,
     indirect=["exact_regime"],
 )

@@ -201,7 +201,8 @@ def test_samples_without_a_reference_break_the_promise():
 
 
 def test_the_argmax_of_a_nested_model():
-    inner = keras.Sequential([keras.Input((3,)), layers.DEQ(layers.DenseCell(4))])
+    layer = layers.DEQ(layers.DenseCell(4), solvers.FixedPointIteration())
+    inner = keras.Sequential([keras.Input((3,)), layer])
     # The call of another model, and a model that ends in the layer.
     keras.Sequential([keras.Input((3,)), keras.layers.ReLU(), inner])
     model = keras.Sequential([keras.Input((3,)), inner, keras.layers.Dense(2)])

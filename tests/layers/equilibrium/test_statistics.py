@@ -238,13 +238,6 @@ def test_cell_that_expands_warns_once(fit):
 
 
 @pytest.mark.slow
-def test_updates_that_make_a_cell_expand_warn():
-    cell = layers.DenseCell(32, activation="linear", seed=0)
-    _, messages = _fit_with_warnings(cell, learning_rate=0.5, epochs=3)
-    assert any("'deq' has no equilibrium" in text for text in messages)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "components",
     [

@@ -43,7 +43,6 @@ def resizing():
     "make_layer, shape, gradient",
     [
         (Copies, (4, 3), PhantomGradient(1)),
-        (resizing, (4, 4, 2), PhantomGradient(1)),
         slow(Copies, (4, 3), "unrolled"),
         slow(resizing, (4, 4, 2), "truncated"),
     ],

@@ -177,21 +177,6 @@ def test_radon_transform_of_a_disk():
     assert np.sqrt(np.mean(np.square(error))) < 0.05 * expected.max()
 
 
-def test_radon_transform_is_near_scikit_image():
-    """Scikit-image rotates the image instead, by linear interpolation."""
-    transform = pytest.importorskip("skimage.transform")
-    y, x = np.mgrid[:33, :33] - 16
-    image = np.exp(-(((x - 4) / 5) ** 2) - ((y + 2) / 3) ** 2)
-    operator = layers.RadonTransform((33, 33, 1), 6)
-    received = operator.call(tf.constant(image[None, ..., None]))[0, ..., 0].numpy()
-    # Its y axis points up.
-    angles = -180 * np.arange(6) / 6
-    expected = transform.radon(image, angles, circle=True).T
-    margin = (operator.num_bins - 33) // 2
-    error = received[:, margin:-margin] - expected
-    assert np.abs(error).max() < 0.05 * np.abs(expected).max()
-
-
 def test_norms_of_known_operators():
     assert layers.Blur(np.ones((3, 3)) / 9, GRAY).norm == pytest.approx(1)
     assert layers.Downsampling(2, COLOR).norm == 0.5

@@ -117,6 +117,7 @@ def test_mixed_precision(policy):
     np.testing.assert_allclose(values[0], values[1], atol=0.1)
 
 
+@pytest.mark.slow
 def test_contract():
     inputs = _inputs((2, 4, 4, 3)).astype("float32")
     check_cell(lambda dtype="float32": _cell(dtype), inputs)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from deq_keras import gradients, layers, solvers
 from deq_keras.metrics import GradientError
+from tests.regimes import slow
 
 OURS = "Implicit gradients were taken"
 INPUTS = np.ones((4, 2), "float32")
@@ -36,7 +37,7 @@ def _warnings(solver, gradient="implicit", epochs=2, run_eagerly=True):
 
 @pytest.mark.parametrize(
     ("adjoint", "error", "epochs"),
-    [(None, 84, 3), (solvers.GMRES(5, 1e-4), 61, 1)],
+    [(None, 84, 3), slow(solvers.GMRES(5, 1e-4), 61, 1)],
     ids=["both", "forward"],
 )
 def test_slow_solves_warn_once(adjoint, error, epochs):

@@ -16,15 +16,10 @@ def tokenizer():
     return CharacterTokenizer(CHARACTERS)
 
 
-def test_characters_survive_a_round_trip():
-    tokenizer = CharacterTokenizer(CHARACTERS)
+def test_characters_survive_a_round_trip(tokenizer):
     ids = tokenizer("🜚na\né")
     np.testing.assert_array_equal(ids, [5, 3, 2, 0, 4])
     assert tokenizer.detokenize(ids) == "🜚na\né"
-
-
-def test_unknown_characters_become_the_replacement_character():
-    tokenizer = CharacterTokenizer(CHARACTERS)
     assert tokenizer.detokenize(tokenizer("aßa")) == "a\ufffda"
 
 

@@ -30,7 +30,7 @@ SOLVER = {"class_name": "fixed_point_iteration", "max_iter": 4}
 
 def _layer(name):
     make_cell, inputs = CELLS[name]
-    return layers.DEQ(make_cell(), SOLVER, regularizer=None), inputs
+    return layers.DEQ(make_cell(), SOLVER, "phantom", None), inputs
 
 
 def _assert_drawn_from_each_other(layer):

@@ -130,7 +130,8 @@ class _NoArgument(keras.Model):
 
 
 def test_model_without_the_argument_training_warns():
-    model = _NoArgument(layers.DEQ(TanhCell(5), name="deq"))
+    solver = solvers.FixedPointIteration(max_iter=2)
+    model = _NoArgument(layers.DEQ(TanhCell(5), solver, "phantom", name="deq"))
     with pytest.warns(UserWarning, match="`training`"):
         _fit(model, run_eagerly=False)
     model.predict(INPUTS, verbose=0)

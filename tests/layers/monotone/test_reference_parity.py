@@ -13,7 +13,8 @@ from tests.golden.arrays import fill, load
 from tests.regimes import slow
 
 STRONG_MONOTONICITY = {"fc": 0.5, "conv": 1.0}
-SPLITTINGS = {
+SOLVERS = {
+    "anderson": solvers.Anderson(max_iter=60, tol=1e-10),
     "peaceman_rachford": solvers.PeacemanRachford(max_iter=300, tol=1e-10),
     "forward_backward": solvers.ForwardBackward(0.1, max_iter=2000, tol=1e-10),
 }
@@ -113,6 +114,7 @@ def test_operator_of_tiers():
     "name, solver, regime",
     [
         ("fc", "peaceman_rachford", "graph"),
+        ("fc", "anderson", "eager"),
         slow("fc", "forward_backward", "eager"),
         slow("conv", "peaceman_rachford", "graph"),
         slow("conv", "forward_backward", "xla"),
@@ -122,7 +124,7 @@ def test_operator_of_tiers():
 def test_equilibria(name, solver, regime):
     """The test of the converter compares gradients of the projection."""
     cell, arrays = _golden(name)
-    layer = DEQ(cell, solver=SPLITTINGS[solver], dtype="float64")
+    layer = DEQ(cell, solver=SOLVERS[solver], dtype="float64")
     solution = regime(layer.solve)(_state(arrays, "x"))
     np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
     np.testing.assert_allclose(solution.value, _state(arrays, "z0"), atol=1e-7)
@@ -130,7 +132,7 @@ def test_equilibria(name, solver, regime):
 
 def test_gradients_of_the_operator():
     cell, arrays = _golden("fc")
-    layer = DEQ(cell, solver=SPLITTINGS["peaceman_rachford"], dtype="float64")
+    layer = DEQ(cell, solver=SOLVERS["peaceman_rachford"], dtype="float64")
     inputs, head = _state(arrays, "x"), arrays["param/Wout.weight"]
     with tf.GradientTape() as tape:
         logits = layer(inputs, training=True) @ head.T + arrays["param/Wout.bias"]
@@ -139,10 +141,3 @@ def test_gradients_of_the_operator():
     for letter, slope in zip("AB", slopes, strict=True):
         expected = arrays[f"grad/mon.linear_module.{letter}.weight"]
         assert relative_error(slope, expected) < 1e-5
-
-
-def test_anderson_finds_the_same_point():
-    cell, arrays = _golden("fc")
-    solver = solvers.Anderson(max_iter=60, tol=1e-10)
-    solution = DEQ(cell, solver=solver, dtype="float64").solve(_state(arrays, "x"))
-    np.testing.assert_allclose(solution.value, _state(arrays, "z0"), atol=1e-7)

@@ -81,7 +81,7 @@ def test_reach_of_an_evaluation(name):
     [
         ("automaton", "eager"),
         ("board", "eager"),
-        ("boxes", "graph"),
+        ("boxes", "eager"),
         ("strings", "eager"),
         ("attention", "eager"),
         slow("attention", "xla"),

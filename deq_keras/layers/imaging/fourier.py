@@ -57,3 +57,13 @@ def apply_spectrum(real: Any, imaginary: Any, spectrum: Any) -> tuple[Any, Any]:
     parts = fourier_transform(real, imaginary)
     product = [spectrum[..., None] * part for part in parts]
     return fourier_transform(*product, is_inverse=True)
+
+
+def inverse_spectrum(power: np.ndarray, mu: Any) -> Any:
+    """Returns 1 / (power + mu), in the dtype of mu if it is a tensor.
+
+    Args:
+        power: Array `(height, width)`.
+        mu: Positive float or scalar tensor.
+    """
+    return 1 / (ops.cast(power, getattr(mu, "dtype", "float64")) + mu)

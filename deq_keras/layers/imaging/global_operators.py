@@ -9,7 +9,11 @@ import numpy as np
 from keras import ops
 
 from deq_keras.core.checks import check_count
-from deq_keras.layers.imaging.fourier import apply_spectrum, fourier_transform
+from deq_keras.layers.imaging.fourier import (
+    apply_spectrum,
+    fourier_transform,
+    inverse_spectrum,
+)
 from deq_keras.layers.imaging.linear_operator import (
     LinearOperator,
     check_array,
@@ -84,7 +88,14 @@ class FourierSampling(LinearOperator):
         return self._images(*apply_spectrum(*self._parts(images), spectrum))
 
     def inverse(self, images: Any, mu: Any) -> Any:
-        spectrum = 1 / (ops.cast(self._power, images.dtype) + mu)
+        return self.apply_inverse(images, self.inverse_factor(mu))
+
+    def inverse_factor(self, mu: Any) -> Any:
+        """Returns 1 / (|mask|^2 + mu) of each frequency, `(height, width)`."""
+        return inverse_spectrum(self._power, mu)
+
+    def apply_inverse(self, images: Any, factor: Any) -> Any:
+        spectrum = ops.cast(factor, images.dtype)
         return self._images(*apply_spectrum(*self._parts(images), spectrum))
 
     def norm_bound(self) -> float:

@@ -116,6 +116,26 @@ class LinearOperator(keras.layers.Layer):
             f"Received: operator={self.name!r}."
         )
 
+    def inverse_factor(self, mu: Any) -> Any:
+        """Returns what `apply_inverse` needs besides an image, by default mu.
+
+        A cell computes it once per solve. Override both methods if `inverse` computes
+        something that does not depend on the image.
+
+        Args:
+            mu: Positive scalar tensor.
+        """
+        return mu
+
+    def apply_inverse(self, images: Any, factor: Any) -> Any:
+        """Returns (A^T A + mu)^-1 z, like `inverse`.
+
+        Args:
+            images: Tensor `(batch, height, width, channels)`.
+            factor: Result of `inverse_factor(mu)`.
+        """
+        return self.inverse(images, factor)
+
     def norm_bound(self) -> float | None:
         """Returns an upper bound of the norm of A that its structure yields.
 

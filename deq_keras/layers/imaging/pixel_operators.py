@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from deq_keras.core.checks import check_choice, check_count
-from deq_keras.layers.imaging.fourier import apply_spectrum
+from deq_keras.layers.imaging.fourier import apply_spectrum, inverse_spectrum
 from deq_keras.layers.imaging.linear_operator import (
     LinearOperator,
     ProjectionOperator,
@@ -75,10 +75,17 @@ class Blur(LinearOperator):
         return self._correlate(measurements, self.kernel)
 
     def inverse(self, images: Any, mu: Any) -> Any:
+        return self.apply_inverse(images, self.inverse_factor(mu))
+
+    def inverse_factor(self, mu: Any) -> Any:
+        """Returns 1 / (|k|^2 + mu) of each frequency, `(height, width)`."""
         if self.boundary == "zero":
-            return super().inverse(images, mu)
+            return super().inverse(None, mu)  # Raises an error.
         power = np.abs(np.fft.fft2(self.kernel, self.image_shape[:2])) ** 2
-        spectrum = 1 / (ops.cast(power, images.dtype) + mu)
+        return inverse_spectrum(power, mu)
+
+    def apply_inverse(self, images: Any, factor: Any) -> Any:
+        spectrum = ops.cast(factor, images.dtype)
         return apply_spectrum(images, ops.zeros_like(images), spectrum)[0]
 
     def norm_bound(self) -> float:

@@ -327,12 +327,14 @@ class HalfQuadraticCell(ReconstructionCell):
     def inject(self, inputs: Any, training: bool = False) -> dict[str, Any]:
         injection = super().inject(inputs, training)
         mu = self.operator.norm**2 * ops.exp(at_least_float32(self.log_mu))
-        return {**injection, "mu": ops.cast(mu, injection["backprojection"].dtype)}
+        mu = ops.cast(mu, injection["backprojection"].dtype)
+        return {**injection, "mu": mu, "factor": self.operator.inverse_factor(mu)}
 
     def call(self, state: Any, injection: dict[str, Any]) -> Any:
         mu, denoised = injection["mu"], at_least_float32(self.denoise(state, injection))
         images = injection["backprojection"] + mu * denoised
-        return ops.cast(self.operator.inverse(images, mu), self.compute_dtype)
+        images = self.operator.apply_inverse(images, injection["factor"])
+        return ops.cast(images, self.compute_dtype)
 
     def lipschitz_constant(self, injection: dict[str, Any]) -> Any:
         """Returns the constant of the denoiser, which the data step does not exceed.

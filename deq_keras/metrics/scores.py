@@ -1,8 +1,11 @@
-"""Scores of language models and reasoners."""
+"""Scores of language models, reasoners and image restorers."""
+
+import math
 
 import keras
 from keras import ops
 
+from deq_keras.core.checks import check_positive
 from deq_keras.metrics.means import RunningMean
 
 
@@ -108,3 +111,57 @@ class Perplexity(RunningMean):
 
     def result(self):
         return ops.exp(super().result())
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class PeakSignalToNoiseRatio(RunningMean):
+    """Mean peak signal-to-noise ratio (PSNR) of images since the last reset, or NaN.
+
+    ```
+    PSNR = 20 log10(max_value) - 10 log10(mean((y_true - y_pred)^2))   [dB]
+    ```
+
+    Each image has its own mean, as in `tf.image.psnr`.
+
+    Args:
+        max_value: Positive float. Difference between white and black. Defaults to
+            `1.0`.
+        name: String. Name of the metric. Defaults to `"psnr"`.
+        dtype: Dtype of the result. Defaults to `"float32"`.
+
+    Example:
+
+    >>> metric = deq_keras.metrics.PeakSignalToNoiseRatio()
+    >>> metric.update_state(np.zeros((2, 4, 4, 1)), np.full((2, 4, 4, 1), 0.1))
+    >>> round(float(metric.result()), 3)
+    20.0
+    """
+
+    def __init__(self, max_value=1.0, name="psnr", dtype="float32"):
+        super().__init__(name=name, dtype=dtype)
+        self.max_value = check_positive("max_value", max_value)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds images.
+
+        Args:
+            y_true: Tensor `(batch, height, width, channels)`.
+            y_pred: Tensor like `y_true`.
+            sample_weight: Optional float tensor `(batch,)`.
+        """
+        y_true, y_pred = (ops.cast(images, self.dtype) for images in (y_true, y_pred))
+        if len(y_true.shape) != 4 or len(y_pred.shape) != 4:
+            raise ValueError(
+                "Images must have the shape (batch, height, width, channels). Received:"
+                f" y_true of shape {y_true.shape}, y_pred of shape {y_pred.shape}."
+            )
+        errors = ops.mean(ops.square(y_true - y_pred), axis=(1, 2, 3))
+        ratios = 20 * math.log10(self.max_value) - 10 * ops.log10(errors)
+        weights = ops.ones_like(ratios)
+        if sample_weight is not None:
+            weights = ops.reshape(ops.cast(sample_weight, self.dtype), (-1,))
+        self.total.assign_add(ops.sum(weights * ratios))
+        self.count.assign_add(ops.sum(weights))
+
+    def get_config(self):
+        return {**super().get_config(), "max_value": self.max_value}

@@ -20,6 +20,11 @@ from deq_keras.models.deq_trellisnet import (
     TrellisNetCausalLM,
 )
 from deq_keras.models.explicit_twin import UntiedLayers, explicit_twin
+from deq_keras.models.image_restorer import (
+    ImageRestorer,
+    ImageRestorerBackbone,
+    ImageRestorerPreprocessor,
+)
 from deq_keras.models.language import (
     LanguageBackbone,
     LanguageCausalLM,
@@ -51,6 +56,9 @@ __all__ = [
     "DEQTrellisNetCausalLMPreprocessor",
     "ExplicitTransformerBackbone",
     "ExplicitTransformerCausalLM",
+    "ImageRestorer",
+    "ImageRestorerBackbone",
+    "ImageRestorerPreprocessor",
     "LanguageBackbone",
     "LanguageCausalLM",
     "MDEQBackbone",

@@ -64,6 +64,7 @@ _CLASSES = {
     ),
     "trellisnet": (models.TrellisNetBackbone, {**_TRELLIS, "num_layers": 2}),
     "reasoner": (models.ReasonerBackbone, {"input_size": (None, 3)}),
+    "image_restorer": (models.ImageRestorerBackbone, {"solver": _SOLVER}),
     "mdeq": (
         models.MDEQBackbone,
         {
@@ -87,6 +88,10 @@ LANGUAGE = [
 
 def _arguments(name):
     cls, kwargs = _CLASSES[name]
+    if name == "image_restorer":
+        denoiser = layers.ImageDenoiser(4, 2)
+        operator = layers.Blur(np.ones((3, 3)) / 9, (8, 8, 3))
+        kwargs = {**kwargs, "cell": layers.ProximalGradientCell(operator, denoiser)}
     if name == "reasoner":
         cell = layers.RecallCell(4, rank=1, name="cell")
         kwargs = {**kwargs, "cell": cell, "solver": _SOLVER, "gradient": "phantom"}
@@ -99,7 +104,8 @@ def _backbone(name):
 
 
 def _inputs(name):
-    return {"reasoner": STRINGS, "mdeq": IMAGES}.get(name, TOKENS)
+    images = {"mdeq": IMAGES, "image_restorer": IMAGES}
+    return {"reasoner": STRINGS, **images}.get(name, TOKENS)
 
 
 @pytest.fixture
@@ -221,6 +227,18 @@ def test_reasoner_task(suite):
         )
 
 
+@CHECK_TYPES
+def test_image_restorer_task(suite):
+    preprocessor = models.ImageRestorerPreprocessor((8, 8, 3), (8, 8, 3))
+    with pytest.warns(match="shuffle"):
+        suite.run_task_test(
+            models.ImageRestorer,
+            {"backbone": _backbone("image_restorer"), "preprocessor": preprocessor},
+            (PIXELS, PIXELS),
+            expected_output_shape=(2, 8, 8, 3),
+        )
+
+
 @pytest.mark.parametrize(
     "cls",
     [
@@ -252,6 +270,11 @@ def test_text_preprocessor(suite, cls):
             models.MDEQImageSegmenterPreprocessor,
             {"image_converter": CONVERTER},
             (PIXELS, np.zeros((2, 8, 8, 1), "int32")),
+        ),
+        (
+            models.ImageRestorerPreprocessor,
+            {"measurement_shape": (8, 8, 3), "image_shape": (8, 8, 3)},
+            (PIXELS, PIXELS),
         ),
     ],
 )

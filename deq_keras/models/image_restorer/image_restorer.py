@@ -1,0 +1,85 @@
+"""The image restorer as a task that trains."""
+
+import keras
+from keras_hub.models import Task
+
+from deq_keras.core.structure import wide_dtype
+from deq_keras.metrics import PeakSignalToNoiseRatio
+from deq_keras.models.image_restorer.image_restorer_backbone import (
+    ImageRestorerBackbone,
+)
+from deq_keras.models.image_restorer.image_restorer_preprocessor import (
+    ImageRestorerPreprocessor,
+)
+from deq_keras.models.image_restorer.image_restorer_presets import PRESETS
+from deq_keras.models.kerashub import RestorableTask
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class ImageRestorer(RestorableTask, Task):
+    """Reconstructs images from measurements.
+
+    An `ImageRestorerBackbone` whose outputs are float32. Compiled by default with Adam
+    (learning rate 1e-3, gradients clipped to a global norm of one), the mean squared
+    error and the metric `deq_keras.metrics.PeakSignalToNoiseRatio`.
+
+    Args:
+        backbone: `ImageRestorerBackbone`.
+        preprocessor: `ImageRestorerPreprocessor` for raw measurements and images.
+            Defaults to `None`, measurements and images in floating-point.
+        **kwargs: `name`, `trainable` and `compile`.
+
+    Call arguments:
+        inputs: Measurements, as `ImageRestorerBackbone` takes them.
+
+    Input shape:
+        See `ImageRestorerBackbone`.
+
+    Output shape:
+        `(batch, height, width, channels)`, float32 or, for a float64 backbone, float64.
+
+    Example:
+
+    >>> operator = deq_keras.layers.Blur(np.ones((3, 3)) / 9, (8, 8, 1))
+    >>> cell = deq_keras.layers.HalfQuadraticCell(
+    ...     operator, deq_keras.layers.ImageDenoiser(filters=8, num_layers=3))
+    >>> restorer = ImageRestorer(
+    ...     ImageRestorerBackbone(cell),
+    ...     ImageRestorerPreprocessor.for_operator(operator))
+    >>> blurred = np.full((2, 8, 8, 1), 100, "uint8")
+    >>> restorer.predict(blurred, verbose=0).shape
+    (2, 8, 8, 1)
+    """
+
+    backbone_cls = ImageRestorerBackbone
+    preprocessor_cls = ImageRestorerPreprocessor
+    presets = PRESETS
+
+    def __init__(self, backbone, preprocessor=None, **kwargs):
+        # === Layers ===
+        wide = wide_dtype(backbone.deq.compute_dtype)
+        head = keras.layers.Activation("linear", dtype=wide, name="image")
+
+        # === Functional Model ===
+        super().__init__(
+            inputs=backbone.input, outputs=head(backbone(backbone.input)), **kwargs
+        )
+
+        # === Config ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+
+    def call(self, inputs, training=None, mask=None):
+        # Keras casts integers to floating-point later, which would hide the mistake.
+        self.backbone.check_measurements(inputs)
+        return super().call(inputs, training=training, mask=mask)
+
+    def compile(self, optimizer="auto", loss="auto", *, metrics="auto", **kwargs):
+        """See `keras.Model.compile`; `"auto"` is the default of the class."""
+        if optimizer == "auto":
+            optimizer = keras.optimizers.Adam(1e-3, global_clipnorm=1.0)
+        if loss == "auto":
+            loss = keras.losses.MeanSquaredError()
+        if metrics == "auto":
+            metrics = [PeakSignalToNoiseRatio()]
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)

@@ -1,0 +1,3 @@
+"""Trained models."""
+
+PRESETS = {}

@@ -112,6 +112,24 @@ def test_lora_trains_only_low_rank_updates():
     assert np.abs(backbone(MEASURED) - expected).max() > 1e-3
 
 
+def test_with_operator_keeps_the_weights(model):
+    for weight in model.trainable_weights:
+        weight.assign(weight + 0.01)
+    whole = model.with_operator(layers.Downsampling(2, (16, 8, 1)))
+    assert whole.preprocessor.measurement_shape == (8, 4, 1)
+    for one, two in zip(model.weights, whole.weights, strict=True):
+        np.testing.assert_array_equal(one, two)
+    tall = np.concatenate([PIXELS[:1], PIXELS[:1]], axis=1)
+    images = whole.predict(tall, verbose=0)
+    # Far from the seam, the tall image is the small one twice.
+    expected = model.predict(PIXELS[:1], verbose=0)
+    np.testing.assert_allclose(images[:, :1], expected[:, :1], atol=1e-5)
+    # For the same operator, the model is the same.
+    copy = model.with_operator(_operator())
+    np.testing.assert_array_equal(copy.predict(PIXELS[:1], verbose=0), expected)
+    assert models.ImageRestorer(_backbone()).with_operator(_operator()).backbone
+
+
 def test_psnr_is_tensorflows():
     true, predicted = IMAGES[:3] / 255.0, IMAGES[1:] / 255.0
     metric = metrics.PeakSignalToNoiseRatio(2.0)

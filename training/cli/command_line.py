@@ -331,7 +331,12 @@ def _add_demo(commands):
         help="; ".join(f"{name} {text}" for name, text in DEMOS.items()),
     )
     parser.add_argument(
-        "--file", metavar="FILE", help="the first maze or Sudoku of this text file"
+        "image", nargs="?", metavar="FILE", help="the same as --file FILE"
+    )
+    parser.add_argument(
+        "--file",
+        metavar="FILE",
+        help="the first maze or Sudoku of this text file, or an image for deblur",
     )
     parser.add_argument(
         "--size",
@@ -342,7 +347,7 @@ def _add_demo(commands):
     parser.add_argument(
         "--seed",
         type=_integer(*SEEDS),
-        help="of the maze, the Sudoku or the text (default: 0)",
+        help="of the maze, the Sudoku, the noise or the text (default: 0)",
     )
     parser.add_argument(
         "--prompt",

@@ -11,6 +11,7 @@ DEMOS = {
     "mazes": "finds the way through a maze; draws a GIF",
     "sudoku": "fills a Sudoku of 6 x 6 cells; draws a GIF",
     "digits": "classifies digits at several budgets; draws a figure",
+    "deblur": "sharpens a blurred photograph at several budgets; draws a figure",
     "characters": "continues a text",
 }
 SIZE, PROMPT = 33, "ROMEO:"
@@ -18,23 +19,40 @@ _OPTIONS = {
     "mazes": ("file", "size", "seed", "out"),
     "sudoku": ("file", "seed", "out"),
     "digits": ("out",),
+    "deblur": ("file", "seed", "out"),
     "characters": ("prompt", "seed"),
 }
-_FILES = {"mazes": "maze.gif", "sudoku": "sudoku.gif", "digits": "digits.png"}
+_FILES = {
+    "mazes": "maze.gif",
+    "sudoku": "sudoku.gif",
+    "digits": "digits.png",
+    "deblur": "deblur.png",
+}
 _SUFFIXES = {
     "mazes": (".gif",),
     "sudoku": (".gif",),
     "digits": (".png", ".svg", ".pdf"),
+    "deblur": (".png", ".svg", ".pdf"),
 }
 # Numbers of evaluations that a GIF and a terminal show, at most.
 _FRAMES, _SHOWN = 60, 30
 _SECONDS_PER_FRAME = 0.1
 _LENGTH = 300
 _BUDGETS = (1, 2, 3, 4, 5, 6, 8, 10, 20)
+# The demo `deblur`: budgets, the last one for the equilibrium; largest height and width;
+# and standard deviation of the noise, as in training.
+_DEBLUR_BUDGETS, _LARGEST, _NOISE = (1, 2, 4, 8, 100), 256, 0.02
 
 
 def demo(arguments):
     """Runs the demo that `arguments.name` names."""
+    if arguments.image is not None:
+        if arguments.file is not None:
+            raise InputError(
+                "Name the file once. Received: "
+                f"{arguments.image} and --file {arguments.file}."
+            )
+        arguments.file = arguments.image
     for option in ("file", "size", "seed", "prompt", "out"):
         value = getattr(arguments, option)
         if value is not None and option not in _OPTIONS[arguments.name]:
@@ -180,6 +198,64 @@ def _digits(arguments):
     print(f"The picture is {arguments.out}.")
 
 
+def _deblur(arguments):
+    import numpy as np
+
+    from deq_keras.layers import Blur, SolveScope
+    from deq_keras.metrics import PeakSignalToNoiseRatio
+    from deq_keras.models import ImageRestorer
+
+    from ..data.images import photographs
+    from ..evaluation import plots
+
+    if arguments.file is None:
+        image = photographs.load()[1]["camera"]
+    else:
+        image = photographs.from_file(arguments.file)
+    image = _center(image, _LARGEST)[None, ..., None] / np.float32(255)
+    trained = ImageRestorer.from_preset("deblur")
+    kernel = trained.backbone.deq.cell.operator.kernel
+    if min(image.shape[1:3]) < max(kernel.shape):
+        raise InputError(
+            f"The image must have at least {max(kernel.shape)} pixels a side. "
+            f"Received: {image.shape[2]} x {image.shape[1]} pixels."
+        )
+    operator = Blur(kernel, image.shape[1:])
+    random = np.random.default_rng(arguments.seed)
+    measured = np.asarray(operator(image))
+    measured = measured + np.float32(_NOISE) * random.normal(size=image.shape)
+    start = time.perf_counter()
+    restorer, pictures = trained.with_operator(operator), {"measured": measured}
+    for budget in _DEBLUR_BUDGETS:
+        with SolveScope(restorer, max_iter=budget):
+            solution = restorer.backbone.deq.solve(np.float32(measured))
+        taken = int(solution.num_evaluations[0])
+        name = f"{taken} evaluation{'s' * (taken > 1)}"
+        if budget == _DEBLUR_BUDGETS[-1]:
+            name = f"equilibrium, {name}"
+        pictures[name] = np.asarray(solution.value)
+    seconds = time.perf_counter() - start
+    labels = {}
+    for name, picture in pictures.items():
+        metric = PeakSignalToNoiseRatio()
+        metric.update_state(image, np.clip(picture, 0, 1))
+        label = f"{name}\nPSNR {float(metric.result()):.1f} dB"
+        labels[label] = picture[0, ..., 0]
+        print(label.replace("\n", ": "))
+    print(f"Residual {float(solution.residual[0]):.1e}, {seconds:.1f} s.")
+    plots.plot_images(arguments.out, {**labels, "truth": image[0, ..., 0]})
+    print(f"The picture is {arguments.out}.")
+
+
+def _center(image, largest):
+    """Returns the center of an image, of at most `largest` pixels a side."""
+    for axis in (0, 1):
+        side = min(image.shape[axis], largest)
+        start = (image.shape[axis] - side) // 2
+        image = image.take(range(start, start + side), axis=axis)
+    return image
+
+
 def _characters(arguments):
     from deq_keras.models import DEQTransformerCausalLM
 
@@ -194,5 +270,6 @@ _DEMOS = {
     "mazes": _mazes,
     "sudoku": _sudoku,
     "digits": _digits,
+    "deblur": _deblur,
     "characters": _characters,
 }

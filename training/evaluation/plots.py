@@ -45,6 +45,25 @@ def draw_run(directory, name, suffix="png"):
         plot_residuals(folder / f"residuals.{suffix}", {name: diagnoses[name]})
 
 
+def plot_images(path, images):
+    """Plots gray images side by side. Replaces the file atomically.
+
+    Args:
+        path: Path of the figure, in an existing folder.
+        images: Dict from titles to arrays `(height, width)` of values in [0, 1].
+    """
+    rows = math.ceil(len(images) / 4)
+    columns = math.ceil(len(images) / rows)
+    figure = Figure(figsize=(3 * columns, 3.4 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in panels:
+        panel.axis("off")
+    for panel, (title, image) in zip(panels, images.items(), strict=False):
+        panel.imshow(image, cmap="gray", vmin=0, vmax=1)
+        panel.set_title(title)
+    _save(figure, path)
+
+
 def draw_comparison(directory, suffix="png"):
     """Draws the figures that compare the runs of a `WorkDirectory`, for each task."""
     score = registry.find(directory.config.experiment).score

@@ -1,5 +1,6 @@
 """The base of linear operators, which map an image to its measurements."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -281,8 +282,10 @@ def check_mask(name: str, value: Any, num_axes: int | tuple[int, ...]) -> np.nda
 
 def _eager(function: Callable[[Any], Any]) -> Callable[[Any], np.ndarray]:
     """Returns a function of arrays that runs at once, also while a graph is traced."""
-    # `tf.init_scope` leaves the graph, but gradient tapes record nothing in it.
-    compiled = tf.function(function, autograph=False)
+    # `tf.init_scope` leaves the graph, but gradient tapes record nothing in it. Without
+    # `partial`, TensorFlow would count the traces of all operators as retracing of one
+    # function, and warn.
+    compiled = tf.function(functools.partial(function), autograph=False)
 
     def evaluate(array: Any) -> np.ndarray:
         with tf.init_scope():

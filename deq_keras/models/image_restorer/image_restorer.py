@@ -74,6 +74,16 @@ class ImageRestorer(RestorableTask, Task):
         self.backbone.check_measurements(inputs)
         return super().call(inputs, training=training, mask=mask)
 
+    def with_operator(self, operator):
+        """See `ImageRestorerBackbone.with_operator`. Keeps the range of the
+        preprocessor."""
+        preprocessor = self.preprocessor
+        if preprocessor is not None:
+            preprocessor = type(preprocessor).for_operator(
+                operator, measurement_range=preprocessor.measurement_range
+            )
+        return type(self)(self.backbone.with_operator(operator), preprocessor)
+
     def compile(self, optimizer="auto", loss="auto", *, metrics="auto", **kwargs):
         """See `keras.Model.compile`; `"auto"` is the default of the class."""
         if optimizer == "auto":

@@ -132,6 +132,22 @@ class ImageRestorerBackbone(PackagedBackbone, Backbone):
                 f"preprocessor returns them. Received: measurements of dtype {dtype}."
             )
 
+    def with_operator(self, operator):
+        """Returns a model of the same weights for another operator or size of images.
+
+        The denoiser was trained with the present operator: others with similar errors
+        of the images suit it best.
+
+        Args:
+            operator: `LinearOperator` of images with as many channels.
+        """
+        config = self.get_config()
+        operator = keras.saving.serialize_keras_object(operator)
+        config["cell"]["config"]["operator"] = operator
+        backbone = type(self).from_config(config)
+        backbone.set_weights(self.get_weights())
+        return backbone
+
     def default_lora_layer_names(self):
         """Returns the names of the layers of the denoiser that support LoRA."""
         return sorted(self._lora_names())

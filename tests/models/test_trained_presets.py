@@ -5,7 +5,7 @@ import pytest
 
 from deq_keras import layers, models
 from deq_keras.models.kerashub import FOLDER
-from training.data.images import digits
+from training.data.images import digits, photographs
 from training.data.reasoning import Mazes, PrefixSums, Sudoku, solved
 
 CLASSES = {
@@ -14,6 +14,7 @@ CLASSES = {
     "sudoku_6x6": models.ReasonerTagger,
     "digits": models.MDEQImageClassifier,
     "monotone_digits": models.MonotoneClassifier,
+    "deblur": models.ImageRestorer,
     "characters": models.DEQTransformerCausalLM,
 }
 
@@ -49,6 +50,19 @@ def test_classifiers_know_digits(preset):
     images, labels = test.images[:128], test.labels[:128]
     answers = np.argmax(model.predict(images, batch_size=128, verbose=0), axis=-1)
     assert np.mean(answers == labels) > 0.95
+
+
+def test_restorer_sharpens_a_larger_photograph():
+    model = models.ImageRestorer.from_preset("deblur")
+    image = photographs.load()[1]["camera"][None, 80:160, 80:176, None]
+    kernel = model.backbone.deq.cell.operator.kernel
+    operator = layers.Blur(kernel, image.shape[1:])
+    image = image / np.float32(255)
+    noise = np.random.default_rng(0).normal(size=image.shape)
+    blurred = (np.asarray(operator(image)) + 0.02 * noise).astype("float32")
+    sharp = model.with_operator(operator).predict(blurred, verbose=0)
+    errors = [np.mean((x - image) ** 2) for x in (blurred, sharp)]
+    assert errors[1] < errors[0] / 1.8
 
 
 def test_language_model_continues_a_text():

@@ -1,5 +1,6 @@
 """The demos of trained models."""
 
+import re
 import sys
 
 import numpy as np
@@ -66,6 +67,24 @@ def test_digits_at_budgets(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("has_file", [False, True])
+def test_deblur_sharpens(has_file, tmp_path, capsys):
+    out, arguments = tmp_path / "deblur.png", []
+    if has_file:
+        pixels = np.kron(np.indices((9, 8)).sum(axis=0) % 2, np.ones((8, 8)))
+        Image.fromarray((200 * pixels).astype("uint8")).save(tmp_path / "board.png")
+        arguments = [str(tmp_path / "board.png")]
+    assert main(["demo", "deblur", *arguments, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    found = re.findall(r"^(\w+).*PSNR ([\d.]+) dB", printed, re.MULTILINE)
+    ratios = {name: float(ratio) for name, ratio in found}
+    assert list(ratios) == ["measured", "1", "2", "4", "8", "equilibrium"]
+    assert ratios["equilibrium"] > ratios["measured"] + 2
+    with Image.open(out) as image:
+        assert min(image.size) > 300
+
+
+@pytest.mark.slow
 def test_characters(capsys):
     assert main(["demo", "characters", "--prompt", "ROMEO:"]) == 0
     printed = capsys.readouterr().out
@@ -88,6 +107,9 @@ def test_existing_file_is_kept(tmp_path, capsys):
         (["sudoku", "--out", "nowhere/sudoku.gif"], "--out"),
         (["digits", "--out", "digits.gif"], "--out"),
         (["digits", "--seed", "3"], "--seed"),
+        (["deblur", "--out", "deblur.gif"], "--out"),
+        (["deblur", "nowhere.png"], "nowhere.png"),
+        (["deblur", "one.png", "--file", "two.png"], "Name the file once"),
         (["characters", "--prompt", ""], "--prompt"),
     ],
 )

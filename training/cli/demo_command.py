@@ -39,8 +39,8 @@ _FRAMES, _SHOWN = 60, 30
 _SECONDS_PER_FRAME = 0.1
 _LENGTH = 300
 _BUDGETS = (1, 2, 3, 4, 5, 6, 8, 10, 20)
-# The demo `deblur`: budgets, the last one for the equilibrium; largest height and width;
-# and standard deviation of the noise, as in training.
+# Of the demo `deblur`: budgets, the last one for the equilibrium, the largest height
+# and width, and the standard deviation of the noise, as in training.
 _DEBLUR_BUDGETS, _LARGEST, _NOISE = (1, 2, 4, 8, 100), 256, 0.02
 
 
@@ -201,12 +201,13 @@ def _digits(arguments):
 def _deblur(arguments):
     import numpy as np
 
-    from deq_keras.layers import Blur, SolveScope
+    from deq_keras.layers import Blur
     from deq_keras.metrics import PeakSignalToNoiseRatio
     from deq_keras.models import ImageRestorer
 
     from ..data.images import photographs
     from ..evaluation import plots
+    from ..evaluation.readout import split_model
 
     if arguments.file is None:
         image = photographs.load()[1]["camera"]
@@ -225,15 +226,15 @@ def _deblur(arguments):
     measured = np.asarray(operator(image))
     measured = measured + np.float32(_NOISE) * random.normal(size=image.shape)
     start = time.perf_counter()
-    restorer, pictures = trained.with_operator(operator), {"measured": measured}
+    answer = split_model(trained.with_operator(operator)).answer()
+    pictures = {"measured": measured}
     for budget in _DEBLUR_BUDGETS:
-        with SolveScope(restorer, max_iter=budget):
-            solution = restorer.backbone.deq.solve(np.float32(measured))
-        taken = int(solution.num_evaluations[0])
-        name = f"{taken} evaluation{'s' * (taken > 1)}"
+        picture, statistics = answer(np.float32(measured), budget)
+        count = int(statistics["evaluations"][0])
+        name = f"{count} evaluation{'s' * (count > 1)}"
         if budget == _DEBLUR_BUDGETS[-1]:
             name = f"equilibrium, {name}"
-        pictures[name] = np.asarray(solution.value)
+        pictures[name] = np.asarray(picture)
     seconds = time.perf_counter() - start
     labels = {}
     for name, picture in pictures.items():
@@ -242,7 +243,8 @@ def _deblur(arguments):
         label = f"{name}\nPSNR {float(metric.result()):.1f} dB"
         labels[label] = picture[0, ..., 0]
         print(label.replace("\n", ": "))
-    print(f"Residual {float(solution.residual[0]):.1e}, {seconds:.1f} s.")
+    residual = float(statistics["residual"][0])
+    print(f"The residual of the equilibrium is {residual:.1e}; {seconds:.1f} s.")
     plots.plot_images(arguments.out, {**labels, "truth": image[0, ..., 0]})
     print(f"The picture is {arguments.out}.")
 

@@ -95,6 +95,28 @@ def costs():
     return _bars(rows, names, colors, panels)
 
 
+def imaging():
+    tasks = "deblurring", "doubling the size"
+    figure, panels = pyplot.subplots(1, len(tasks), figsize=(3.6 * len(tasks), 3))
+    for axes, task in zip(panels, tasks, strict=True):
+        first = f"| {task}, PSNR [dB] at NFE"
+        counts = header("imaging", first)
+        for row, color in zip(
+            table("imaging", first),
+            (PLAIN, EXPLICIT, TWIN_OF_SIX, PAPER),
+            strict=False,  # Tikhonov's method is far below.
+        ):
+            axes.plot(
+                counts, list(map(value, row[1:])), "o-", color=color, label=row[0]
+            )
+        axes.set(xscale="log", xlabel="function evaluations (NFE)", title=task)
+        axes.set_xticks(counts, [f"{count:g}" for count in counts])
+        axes.xaxis.set_minor_locator(ticker.NullLocator())
+    panels[0].set_ylabel("test PSNR [dB]")
+    panels[0].legend(fontsize="small")
+    return figure
+
+
 def _bars(rows, names, colors, panels):
     """Draws a panel of horizontal bars for each of some columns."""
     size = (4.8, 0.8 + 0.27 * len(rows))
@@ -334,6 +356,7 @@ FIGURES = {
     "defaults": defaults,
     "gpu": gpu,
     "gradients": gradients,
+    "imaging": imaging,
     "language": language,
     "papers": papers,
     "prefixes": prefixes,

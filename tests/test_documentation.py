@@ -56,6 +56,7 @@ LONG = {
     "docs/guides/choose.md",
     "docs/guides/first_model.md",
     "docs/guides/how_do_i.md",
+    "docs/guides/images.md",
     "docs/guides/language.md",
     "docs/guides/reasoning.md",
     "docs/guides/searches.md",

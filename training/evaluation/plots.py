@@ -156,6 +156,7 @@ def plot_residuals(path, diagnoses):
     """
     figure, axes = _figure("function evaluations (NFE)", "smallest residual so far")
     axes.xaxis.set_major_locator(_integers())
+    has_positive = False
     for name, runs in by_variant(diagnoses).items():
         budgets = [row["budget"] for row in runs[0]["residual_quantiles"]]
         quartiles = np.array(
@@ -167,8 +168,11 @@ def plot_residuals(path, diagnoses):
         low, median, high = quartiles[0].T
         if len(runs) > 1:
             low, median, high = _geometric_band(quartiles[:, :, 1])
-        (line,) = axes.semilogy(budgets, median, label=name)
+        (line,) = axes.plot(budgets, median, label=name)
         _band(axes, budgets, low, high, line)
+        has_positive |= bool(np.any(high > 0))
+    if has_positive:  # Some cells converge in one evaluation.
+        axes.set_yscale("log")
     axes.legend()
     _save(figure, path)
 

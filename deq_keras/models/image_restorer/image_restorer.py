@@ -11,7 +11,6 @@ from deq_keras.models.image_restorer.image_restorer_backbone import (
 from deq_keras.models.image_restorer.image_restorer_preprocessor import (
     ImageRestorerPreprocessor,
 )
-from deq_keras.models.image_restorer.image_restorer_presets import PRESETS
 from deq_keras.models.kerashub import RestorableTask
 
 
@@ -53,7 +52,7 @@ class ImageRestorer(RestorableTask, Task):
 
     backbone_cls = ImageRestorerBackbone
     preprocessor_cls = ImageRestorerPreprocessor
-    presets = PRESETS
+    presets = ImageRestorerBackbone.presets
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
         # === Layers ===

@@ -8,8 +8,7 @@ from keras_hub.models import Backbone
 from deq_keras.core.checks import check_boolean
 from deq_keras.core.serialization import arguments_of
 from deq_keras.layers import DEQ
-from deq_keras.models.image_restorer.image_restorer_presets import PRESETS
-from deq_keras.models.kerashub import PackagedBackbone
+from deq_keras.models.kerashub import PackagedBackbone, trained
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -62,7 +61,11 @@ class ImageRestorerBackbone(PackagedBackbone, Backbone):
       problems in imaging".
     """
 
-    presets = PRESETS
+    presets = {
+        "deblur": trained(
+            "Sharpens gray photographs that a Gaussian of 1.5 pixels has blurred."
+        )
+    }
 
     def __init__(
         self,

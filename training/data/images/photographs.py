@@ -30,7 +30,7 @@ def from_folder(path):
         path: Path of a folder with BMP, GIF, JPEG or PNG files, also in its subfolders.
 
     Raises:
-        InputError: If there are none, or one cannot be decoded.
+        InputError: If the folder contains no image, or an image cannot be decoded.
     """
     check_folder(path, "folder of images")
     paths = sorted(p for p in Path(path).rglob("*") if p.suffix.lower() in FORMATS)

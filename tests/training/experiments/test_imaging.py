@@ -19,6 +19,7 @@ TINY = {
     "tensorboard": False,
     "data": {"operator": "blur", "width": 0.5, "size": 16, "num_train": 8},
     "model": {
+        "gradient": {"class_name": "phantom", "num_steps": 1},
         "filters": 4,
         "num_layers": 2,
         "solver": {"class_name": "fixed_point_iteration", "max_iter": 2},

@@ -96,8 +96,8 @@ def costs():
 
 
 def imaging():
-    tasks = "deblurring", "doubling the size"
-    figure, panels = pyplot.subplots(1, len(tasks), figsize=(3.6 * len(tasks), 3))
+    tasks = "deblurring", "doubling the size", "inpainting"
+    figure, panels = pyplot.subplots(1, len(tasks), figsize=(3.2 * len(tasks), 3))
     for axes, task in zip(panels, tasks, strict=True):
         first = f"| {task}, PSNR [dB] at NFE"
         counts = header("imaging", first)

@@ -96,9 +96,9 @@ def costs():
 
 
 def imaging():
-    tasks = "deblurring", "doubling the size", "inpainting"
-    figure, panels = pyplot.subplots(1, len(tasks), figsize=(3.2 * len(tasks), 3))
-    for axes, task in zip(panels, tasks, strict=True):
+    tasks = "deblurring", "doubling the size", "inpainting", "tomography"
+    figure, panels = pyplot.subplots(2, 2, figsize=(6.6, 5.2))
+    for axes, task in zip(panels.flat, tasks, strict=True):
         first = f"| {task}, PSNR [dB] at NFE"
         counts = header("imaging", first)
         for row, color in zip(
@@ -112,8 +112,9 @@ def imaging():
         axes.set(xscale="log", xlabel="function evaluations (NFE)", title=task)
         axes.set_xticks(counts, [f"{count:g}" for count in counts])
         axes.xaxis.set_minor_locator(ticker.NullLocator())
-    panels[0].set_ylabel("test PSNR [dB]")
-    panels[0].legend(fontsize="small")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("test PSNR [dB]")
+    panels[0, 0].legend(fontsize="small")
     return figure
 
 

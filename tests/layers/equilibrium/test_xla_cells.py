@@ -40,18 +40,19 @@ def resizing():
 
 
 @pytest.mark.parametrize(
-    "make_layer, shape, gradient",
+    "make_layer, shape, gradient, num_samples",
     [
-        (Copies, (4, 3), PhantomGradient(1)),
-        slow(Copies, (4, 3), "unrolled"),
-        slow(resizing, (4, 4, 2), "truncated"),
+        (Copies, (4, 3), PhantomGradient(1), 2),
+        slow(Copies, (4, 3), "unrolled", 5),
+        slow(resizing, (4, 4, 2), "truncated", 5),
     ],
     ids=str,
 )
-def test_fit_equals_fit_without_xla(make_layer, shape, gradient):
-    # The batch size is unknown when the step is traced.
-    x = np.random.default_rng(0).normal(size=(2, *shape)).astype("float32")
-    y = np.ones((2, 1), "float32")
+def test_fit_equals_fit_without_xla(make_layer, shape, gradient, num_samples):
+    # The batch size is unknown when the step is traced, and the last batch of five
+    # samples is smaller.
+    x = np.random.default_rng(0).normal(size=(num_samples, *shape)).astype("float32")
+    y = np.ones((num_samples, 1), "float32")
     weights = []
     for mode in ({"run_eagerly": True}, {"jit_compile": True}):
         keras.utils.set_random_seed(0)
@@ -59,7 +60,7 @@ def test_fit_equals_fit_without_xla(make_layer, shape, gradient):
         head = [keras.layers.Flatten(), keras.layers.Dense(1)]
         model = keras.Sequential([keras.Input(shape), deq, *head])
         model.compile("sgd", "mse", **mode)
-        model.fit(x, y, verbose=0)
+        model.fit(x, y, batch_size=2, shuffle=False, verbose=0)
         weights.append(model.get_weights())
     for one, other in zip(*weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)

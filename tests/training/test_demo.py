@@ -69,7 +69,8 @@ def test_digits_at_budgets(tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("has_file", [False, True])
 def test_deblur_sharpens(has_file, tmp_path, capsys):
-    out, arguments = tmp_path / "deblur.png", []
+    out = tmp_path / ("deblur.gif" if has_file else "deblur.png")
+    arguments = []
     if has_file:
         pixels = np.kron(np.indices((9, 8)).sum(axis=0) % 2, np.ones((8, 8)))
         Image.fromarray((200 * pixels).astype("uint8")).save(tmp_path / "board.png")
@@ -82,6 +83,7 @@ def test_deblur_sharpens(has_file, tmp_path, capsys):
     assert ratios["equilibrium"] > ratios["measured"] + 2
     with Image.open(out) as image:
         assert min(image.size) > 300
+        assert getattr(image, "n_frames", 1) == (7 if has_file else 1)
 
 
 @pytest.mark.slow
@@ -107,7 +109,7 @@ def test_existing_file_is_kept(tmp_path, capsys):
         (["sudoku", "--out", "nowhere/sudoku.gif"], "--out"),
         (["digits", "--out", "digits.gif"], "--out"),
         (["digits", "--seed", "3"], "--seed"),
-        (["deblur", "--out", "deblur.gif"], "--out"),
+        (["deblur", "--out", "deblur.txt"], "--out"),
         (["deblur", "nowhere.png"], "nowhere.png"),
         (["deblur", "one.png", "--file", "two.png"], "Name the file once"),
         (["characters", "--prompt", ""], "--prompt"),

@@ -11,7 +11,7 @@ DEMOS = {
     "mazes": "finds the way through a maze; draws a GIF",
     "sudoku": "fills a Sudoku of 6 x 6 cells; draws a GIF",
     "digits": "classifies digits at several budgets; draws a figure",
-    "deblur": "sharpens a blurred photograph at several budgets; draws a figure",
+    "deblur": "sharpens a blurred photograph; draws a figure, or a GIF",
     "characters": "continues a text",
 }
 SIZE, PROMPT = 33, "ROMEO:"
@@ -32,7 +32,7 @@ _SUFFIXES = {
     "mazes": (".gif",),
     "sudoku": (".gif",),
     "digits": (".png", ".svg", ".pdf"),
-    "deblur": (".png", ".svg", ".pdf"),
+    "deblur": (".png", ".svg", ".pdf", ".gif"),
 }
 # Numbers of evaluations that a GIF and a terminal show, at most.
 _FRAMES, _SHOWN = 60, 30
@@ -245,7 +245,9 @@ def _deblur(arguments):
         print(label.replace("\n", ": "))
     residual = float(statistics["residual"][0])
     print(f"The residual of the equilibrium is {residual:.1e}; {seconds:.1f} s.")
-    plots.plot_images(arguments.out, {**labels, "truth": image[0, ..., 0]})
+    is_moving = arguments.out.suffix == ".gif"
+    draw = plots.animate_images if is_moving else plots.plot_images
+    draw(arguments.out, {**labels, "truth": image[0, ..., 0]})
     print(f"The picture is {arguments.out}.")
 
 

@@ -6,6 +6,7 @@ import math
 import matplotlib
 import numpy as np
 from matplotlib import ticker
+from matplotlib.animation import PillowWriter
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -62,6 +63,29 @@ def plot_images(path, images):
         panel.imshow(image, cmap="gray", vmin=0, vmax=1)
         panel.set_title(title)
     _save(figure, path)
+
+
+def animate_images(path, images):
+    """Writes a GIF that shows images one after the other, the last one for longer.
+
+    Replaces the file atomically.
+
+    Args:
+        path: Path of the GIF file, in an existing folder.
+        images: See `plot_images`; all of one size.
+    """
+    figure = Figure(figsize=(4, 4.6))
+    # An automatic layout would change from frame to frame.
+    axes = figure.add_axes((0.02, 0.02, 0.96, 0.96 * 4 / 4.6))
+    writer = PillowWriter(fps=1)
+    with replacing(path) as temporary, writer.saving(figure, temporary, dpi=100):
+        for title, image in images.items():
+            axes.clear()
+            axes.axis("off")
+            axes.imshow(image, cmap="gray", vmin=0, vmax=1)
+            axes.set_title(title)
+            writer.grab_frame()
+        writer.grab_frame()
 
 
 def draw_comparison(directory, suffix="png"):

@@ -256,9 +256,10 @@ def _panels(histories, columns):
     for label, names, is_log in _PANELS:
         names = [name.format(layer) for name in names]
         runs = histories.values()
-        if any(
-            np.isfinite(_values(rows, name)).any() for rows in runs for name in names
-        ):
+        values = [_values(rows, name) for rows in runs for name in names]
+        if any(np.isfinite(one).any() for one in values):
+            # Some cells converge in one evaluation: their residuals are 0.
+            is_log = is_log and any((one > 0).any() for one in values)
             panels.append((label, names, is_log))
     return panels
 
@@ -273,7 +274,10 @@ def _draw_variant(axes, variant, runs, names, color):
 
 def _values(rows, name):
     """Returns a column of a history, with NaN for missing values."""
-    return np.array([float(row.get(name) or math.nan) for row in rows])
+    values = [row.get(name) for row in rows]
+    return np.array(
+        [math.nan if value in (None, "") else value for value in values], float
+    )
 
 
 def _integers():

@@ -89,6 +89,13 @@ def test_explicit_network_has_only_a_loss(drawn):
     assert labels == ["untied", "model"]
 
 
+def test_residuals_of_zero_have_a_linear_axis(drawn):
+    solved = {"deq_residual": 0.0, "val_deq_residual": 0.0}
+    panels = drawn({"model": [{**row, **solved} for row in ROWS]})
+    residual = panels["residual (dashed: validation)"]
+    assert residual.get_yscale() == "linear" and _curves(residual)[0] == [0.0] * 4
+
+
 def test_image_of_residuals():
     # Residuals of 0 have no place on the axis.
     quartiles = np.array([[0.5, 1.0, 2.0], [0.01, 0.1, 0.2], [0.0, 0.0, 1e-3]])

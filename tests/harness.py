@@ -14,6 +14,9 @@ from keras import tree
 from deq_keras.solvers import SolveRequest
 from deq_keras.testing.cell import functional_model, symbolic
 
+# In place of `keras.Model.run_eagerly`, whatever `compile` says.
+ALWAYS_EAGER = property(lambda model: True, lambda model, value: None)
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 

@@ -65,7 +65,7 @@ def zero_nonfinite_samples(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
         if no input is floating-point.
     """
     leaves = tree.flatten(inputs)
-    # Several tensors must have as many rows. A scalar has none.
+    # Several tensors must agree in their number of rows, and a scalar has no rows.
     if len(leaves) > 1 or not leaves[0].shape.rank:
         if floating(inputs):
             check_rows(leaves, "inputs")

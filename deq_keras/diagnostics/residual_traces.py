@@ -56,7 +56,7 @@ def residual_traces(
 
     Reference:
 
-    - `abs_trace` and `rel_trace` of locuslab/deq, whose norms are those of the batch.
+    - `abs_trace` and `rel_trace` of locuslab/deq, with norms over the whole batch.
     """
     encode, layer = encoder(model), single_layer(model)
     problem = layer.problem(encode(inputs))

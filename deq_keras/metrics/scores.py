@@ -160,7 +160,8 @@ class PeakSignalToNoiseRatio(RunningMean):
         weights = ops.ones_like(ratios)
         if sample_weight is not None:
             weights = ops.reshape(ops.cast(sample_weight, self.dtype), (-1,))
-        self.total.assign_add(ops.sum(weights * ratios))
+        # The PSNR of equal images is infinite: without weight, it must not count.
+        self.total.assign_add(ops.sum(ops.where(weights > 0, weights * ratios, 0)))
         self.count.assign_add(ops.sum(weights))
 
     def get_config(self):

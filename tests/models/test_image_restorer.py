@@ -141,6 +141,14 @@ def test_psnr_is_tensorflows():
     assert type(metric).from_config(metric.get_config()).max_value == 2.0
 
 
+def test_equal_images_without_weight_do_not_count():
+    metric = metrics.PeakSignalToNoiseRatio()
+    true = np.zeros((2, 4, 4, 1))
+    predicted = true + [[[[0.1]]], [[[0.0]]]]
+    metric.update_state(true, predicted, sample_weight=[1.0, 0.0])
+    np.testing.assert_allclose(metric.result(), 20.0, rtol=1e-5)
+
+
 def test_preprocessor_converts_pixels_alone_and_in_pipelines():
     preprocessor = _preprocessor()
     measured, images = preprocessor(PIXELS, IMAGES)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from deq_keras import layers, models, tokenizers
+from tests.harness import ALWAYS_EAGER
 from tests.regimes import slow
 
 
@@ -111,8 +112,7 @@ def _inputs(name):
 @pytest.fixture
 def suite(monkeypatch):
     """The suite, which calls `fit` and `predict` many times, without their graphs."""
-    is_eager = property(lambda model: True, lambda model, value: None)
-    monkeypatch.setattr(keras.Model, "run_eagerly", is_eager)
+    monkeypatch.setattr(keras.Model, "run_eagerly", ALWAYS_EAGER)
     return _test_case()()
 
 

@@ -347,7 +347,7 @@ def _add_demo(commands):
     parser.add_argument(
         "--seed",
         type=_integer(*SEEDS),
-        help="of the maze, the Sudoku, the noise or the text (default: 0)",
+        help="seed of the maze, the Sudoku, the noise or the text (default: 0)",
     )
     parser.add_argument(
         "--prompt",

@@ -39,9 +39,10 @@ _FRAMES, _SHOWN = 60, 30
 _SECONDS_PER_FRAME = 0.1
 _LENGTH = 300
 _BUDGETS = (1, 2, 3, 4, 5, 6, 8, 10, 20)
-# Of the demo `deblur`: budgets, the last one for the equilibrium, the largest height
-# and width, and the standard deviation of the noise, as in training.
-_DEBLUR_BUDGETS, _LARGEST, _NOISE = (1, 2, 4, 8, 100), 256, 0.02
+# The demo `deblur` shows the image at these budgets; the last one is the equilibrium.
+_DEBLUR_BUDGETS = (1, 2, 4, 8, 100)
+# The largest height and width in pixels, and the noise of the training.
+_LARGEST, _NOISE = 256, 0.02
 
 
 def demo(arguments):

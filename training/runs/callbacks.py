@@ -164,7 +164,7 @@ class ShortLastEpoch(keras.callbacks.Callback):
         self._is_last = epoch + 1 == self.params["epochs"]
 
     def on_train_batch_end(self, batch, logs=None):
-        # Keras validates and ends the epoch, and has no later one.
+        # Keras then validates the model and ends the epoch as usual.
         if self._is_last and batch + 1 >= self.num_steps:
             self.model.stop_training = True
 

@@ -15,7 +15,7 @@ from deq_keras.layers.equilibrium.cell_problem import declares
 # less than twice this budget would take fewer steps than most training steps.
 _TRUNCATED_BUDGET = 24
 
-# A finer epsilon hides no common tolerance.
+# The rounding of finer arithmetic is below all common tolerances.
 _FINEST_EPSILON = 2.0**-10
 
 
@@ -86,10 +86,8 @@ def _with_reachable_tolerance(
     """Returns a solver. A solver given by name gets a tolerance above rounding."""
     found = solvers.get(solver)
     epsilon = product_epsilon([tf.as_dtype(dtype)])
-    is_fine = epsilon < _FINEST_EPSILON
-    if (
-        is_fine or not found.tol or found.tol >= epsilon / 4
-    ):  # 0 spends the budget, too.
+    # A tolerance of 0 is a request to spend the budget.
+    if epsilon < _FINEST_EPSILON or not found.tol or found.tol >= epsilon / 4:
         return found
     if isinstance(solver, str):
         return found.from_config({**found.get_config(), "tol": epsilon})

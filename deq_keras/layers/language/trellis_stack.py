@@ -115,7 +115,7 @@ class TrellisStack(MemoryLayer):
             dilation: self.cell.inject_dilated(given, dilation, dilation, dilation)
             for dilation in self.dilations
         }
-        # Levels with a loss of their own end a loop, as the last level does.
+        # A loop ends at each level whose state is an output.
         step = self.auxiliary_frequency or self.num_layers
         states = [self.cell.initial_state(injections[self.dilations[0]])]
         for first in range(0, self.num_layers, step):
@@ -127,8 +127,9 @@ class TrellisStack(MemoryLayer):
         """Returns the state after the levels from `first` to `last - 1`.
 
         The gradient of a loop adds up the gradients of the weights. Without a loop,
-        TensorFlow holds those of all levels, each as large as the weights. But a loop
-        stores more activations, so it is for levels that are recomputed.
+        TensorFlow holds one gradient per level, each as large as the weights. A loop
+        that stores the activations would store more of them, so only levels that are
+        recomputed use one.
         """
         period = len(self.dilations)
 

@@ -1,7 +1,9 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from deq_keras.layers import TrellisCell, TrellisStack
+from training.evaluation.peak_memory import peak_growth
 
 
 def _stack(dtype=None, **kwargs):
@@ -86,3 +88,29 @@ def test_recomputed_levels_have_the_same_gradients():
         gradients.append(tape.gradient(loss, stack.trainable_variables))
     for one, two in zip(*gradients, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
+
+
+def _growth(num_layers):
+    """Returns the growth of memory in a training step, in MiB."""
+    # Kernels of 0.5 MiB: the statistics of the allocator ignore small tensors.
+    cell = TrellisCell(128, weight_normalization=False, seed=0)
+    stack = TrellisStack(cell, num_layers, recompute=True)
+    inputs = np.zeros((1, 3, 64), "float32")
+    stack(inputs)
+
+    @tf.function
+    def gradients():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(stack(inputs, training=True))
+        return tape.gradient(loss, stack.trainable_variables)
+
+    growth = peak_growth(gradients)
+    if growth is None:
+        pytest.skip("TensorFlow does not measure memory here.")
+    return growth
+
+
+def test_recomputed_levels_share_the_gradient_of_their_weights():
+    few, many = _growth(2), _growth(12)
+    assert few > 0.9  # The gradients of both kernels.
+    assert many < 1.5 * few

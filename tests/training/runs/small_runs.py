@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import deq_keras
+from tests.harness import ALWAYS_EAGER
 from training.config import reading as configs
 from training.files import records
 from training.runs import variants
@@ -34,12 +35,11 @@ def die_in(epoch):
 
 @contextlib.contextmanager
 def eagerly():
-    """Lets runs train eagerly, and without the check that traces a step: graphs take
-    most of the time of a run of seconds."""
-    is_eager = property(lambda model: True, lambda model, value: None)
+    """Runs train eagerly in this context, and without the check that traces a step:
+    graphs take most of the time of a run of seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(variants, "check", lambda *_: None)
-        patch.setattr(keras.Model, "run_eagerly", is_eager)
+        patch.setattr(keras.Model, "run_eagerly", ALWAYS_EAGER)
         yield
 
 

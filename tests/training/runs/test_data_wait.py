@@ -66,7 +66,7 @@ def test_buffered_batches_cost_no_waiting(clock):
 
 
 class Clocked(keras.callbacks.Callback):
-    """Lets each training step take three seconds."""
+    """Makes each training step take three seconds."""
 
     def __init__(self, clock):
         super().__init__()

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 
 from ...errors import InputError
 from ...files.input_file import check_file, check_folder
@@ -54,7 +55,7 @@ def from_file(path):
     check_file(path, "image file")
     try:
         return decode(Path(path).read_bytes(), 1).numpy()[..., 0]
-    except Exception as error:
+    except tf.errors.OpError as error:
         raise InputError(
             f"The file {path} must be a BMP, GIF, JPEG or PNG image. It is corrupt, "
             "truncated or of another format."

@@ -20,10 +20,8 @@ __all__ = [
     "ALL_OBJECTS",
     "FromCell",
     "InitialState",
-    "Learned",
     "Mixed",
     "Normal",
-    "Predicted",
     "Zeros",
     "deserialize",
     "get",
@@ -41,28 +39,17 @@ class InitialState(Configured):
 
     Attributes:
         is_random: Boolean. Whether it is drawn.
-        initializer: The `keras.initializers.Initializer` of its weights, which the
-            layer owns, or `None` without weights.
-        layer: The Keras layer that predicts the state and that the `DEQ` layer owns, or
-            `None` if it is not predicted.
-        weight: Float. Weight of the loss of `layer`.
 
     Call arguments:
         state: Nest of `(batch, ...)` tensors. The cell's own initial state.
         seed: Int32 tensor of shape `(2,)`. Seeds every draw. `None` outside of training
             unless the user requests a draw; then nothing is drawn.
-        learned: Sequence of tensors `(features,)`, the layer's weights for each leaf of
-            `state`, if the initial state has an `initializer`; a nest like `state`, if
-            it has a `layer`; else `None`.
 
     Returns:
         A nest like `state`.
     """
 
     is_random = False
-    initializer: keras.initializers.Initializer | None = None
-    layer: keras.layers.Layer | None = None
-    weight = 0.0
 
     @property
     def random_part(self) -> InitialState | None:
@@ -73,7 +60,7 @@ class InitialState(Configured):
         """
         return self if self.is_random else None
 
-    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
+    def __call__(self, state: Nest, seed: Seed = None) -> Nest:
         raise NotImplementedError
 
 
@@ -86,7 +73,7 @@ class FromCell(InitialState):
     >>> initial_state = deq_keras.initial_states.FromCell()
     """
 
-    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
+    def __call__(self, state: Nest, seed: Seed = None) -> Nest:
         return state
 
 
@@ -99,7 +86,7 @@ class Zeros(InitialState):
     >>> initial_state = deq_keras.initial_states.Zeros()
     """
 
-    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
+    def __call__(self, state: Nest, seed: Seed = None) -> Nest:
         return tree.map_structure(tf.zeros_like, state)
 
 
@@ -128,7 +115,7 @@ class Normal(InitialState):
     def __init__(self, stddev: float = 1.0) -> None:
         self.stddev = check_positive("stddev", stddev)
 
-    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
+    def __call__(self, state: Nest, seed: Seed = None) -> Nest:
         if seed is None:
             return state
         return tree.map_structure(
@@ -140,138 +127,8 @@ class Normal(InitialState):
         return arguments_of(self, Normal)
 
 
-@keras.saving.register_keras_serializable(package="deq_keras")
-class Learned(InitialState):
-    """Starts from a trainable vector, the same at all positions of a leaf.
-
-    Only gradients that differentiate the first iterates train it: `UnrolledGradient`,
-    and `TruncatedGradient` in steps without free steps. With other gradients the vector
-    keeps its initial value.
-
-    Args:
-        initializer: Name, config or `keras.initializers.Initializer` of the weights, of
-            shape `(features,)`. Defaults to `"zeros"`.
-
-    Example:
-
-    >>> initial_state = deq_keras.initial_states.Learned("truncated_normal")
-    """
-
-    def __init__(
-        self, initializer: str | Config | keras.initializers.Initializer = "zeros"
-    ) -> None:
-        self.initializer = keras.initializers.get(initializer)
-        if self.initializer is None:
-            raise ValueError(
-                "`initializer` must be a Keras initializer. Received: "
-                f"initializer={initializer!r}."
-            )
-
-    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
-        if learned is None:
-            raise ValueError(
-                "A learned initial state needs weights, which this layer was built "
-                "without. Pass `initial_state` to the constructor of the layer."
-            )
-        leaves = [
-            tf.zeros_like(leaf) + tf.cast(weights, leaf.dtype)
-            for leaf, weights in zip(tree.flatten(state), learned, strict=True)
-        ]
-        return tree.pack_sequence_as(state, leaves)
-
-    def get_config(self) -> Config:
-        return arguments_of(self, Learned)
-
-
-@keras.saving.register_keras_serializable(package="deq_keras")
-class Predicted(InitialState):
-    """Starts from a state that a Keras layer predicts from the inputs.
-
-    Each training step trains the layer with a separate loss,
-
-    ```
-    weight * mean(square(stop_gradient(z*) - layer(inputs)))
-    ```
-
-    with the equilibrium z* that the step found. Solves start nearer to their
-    equilibrium and need fewer evaluations.
-
-    No other loss trains the layer, and this loss trains nothing else: neither the cell
-    nor the layers before the `DEQ`. This also holds for gradients that differentiate
-    iterates. If the model's loss could train the layer, the layer would compute a part
-    of the result itself, and results would depend on the initial state.
-
-    Args:
-        layer: `keras.layers.Layer` or model, or its config dict, such as
-            `{"class_name": "dense", "units": 16}`. Called with the inputs of the `DEQ`
-            layer, it must return the structure, shapes and dtypes of the state. Its
-            weights are saved with the `DEQ` layer.
-        weight: Positive float. Weight of the loss. Defaults to `1.0`.
-
-    Raises:
-        ValueError: If `layer` is not a Keras layer; in a call, if it does not return a
-            state, or if the `DEQ` layer is given an injection and no inputs.
-
-    Example:
-
-    >>> initial_state = deq_keras.initial_states.Predicted(keras.layers.Dense(16))
-    >>> deq = deq_keras.layers.DEQ(
-    ...     deq_keras.layers.DenseCell(16), initial_state=initial_state)
-    >>> deq(np.ones((2, 3), "float32")).shape
-    TensorShape([2, 16])
-
-    Reference:
-
-    - Bai, Koltun and Kolter (2022), "Neural Deep Equilibrium Solvers".
-    - Pal, Edelman and Rackauckas (2022), "Continuous Deep Equilibrium Models: Training
-      Neural ODEs Faster by Integrating Them to Infinity", for the loss.
-    """
-
-    def __init__(
-        self, layer: keras.layers.Layer | Config | None = None, weight: float = 1.0
-    ) -> None:
-        if isinstance(layer, dict):
-            find: Any = serialization.get  # Its type is for configured objects.
-            classes = (keras.layers.Dense,)
-            layer = find(_copied(layer), keras.layers.Layer, classes, "layer")
-        if not isinstance(layer, keras.layers.Layer):
-            raise ValueError(
-                "`layer` must be a Keras layer or model that maps the inputs of the "
-                "DEQ layer to its state, or the config dict of one, such as "
-                "{'class_name': 'dense', 'units': 16}. "
-                f"Received: layer={layer!r}."
-            )
-        self.layer = layer
-        self.weight = check_positive("weight", weight)
-
-    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
-        if learned is None:
-            raise ValueError(
-                "A predicted initial state needs the inputs of the DEQ layer. Call the "
-                "layer or `DEQ.problem` with inputs, or pass an initial state to the "
-                f"request. Received: an injection without inputs, layer={self.layer!r}."
-            )
-        return learned
-
-    def get_config(self) -> Config:
-        return arguments_of(self, Predicted)
-
-    def __repr__(self) -> str:
-        return f"Predicted({self.layer!r}, weight={self.weight!r})"
-
-
-def _copied(config: Any) -> Any:
-    """Returns a copy of a config: functional models remove entries from theirs.
-
-    `copy.deepcopy` cannot copy the dicts that Keras tracks.
-    """
-    if isinstance(config, dict):
-        return {name: _copied(value) for name, value in config.items()}
-    return [_copied(value) for value in config] if isinstance(config, list) else config
-
-
 # A mixture combines these, but no other mixture.
-_UNMIXED = (FromCell, Zeros, Normal, Learned, Predicted)
+_UNMIXED = (FromCell, Zeros, Normal)
 _SHORT_NAMES = {"cell": FromCell}
 
 
@@ -314,30 +171,19 @@ class Mixed(InitialState):
             for one in initial_states
         ]
         self.fractions = _checked_fractions(fractions, len(self.initial_states))
-        learned = [s for s in self.initial_states if s.initializer or s.layer]
-        if len(learned) > 1:
-            raise ValueError(
-                "At most one of `initial_states` may be learned or predicted, because "
-                "the layer holds weights for one. Received: "
-                f"initial_states={initial_states!r}."
-            )
-        if learned:
-            self.initializer, self.layer = learned[0].initializer, learned[0].layer
-            self.weight = learned[0].weight
         self.is_random = (
             len(self.initial_states) > 1 or self.initial_states[0].is_random
         )
 
-    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
+    def __call__(self, state: Nest, seed: Seed = None) -> Nest:
         first = fold_in(seed, 1)
-        result = self.initial_states[0](state, first, learned)
+        result = self.initial_states[0](state, first)
         if seed is None:
             return result
         batch_size = tf.shape(tree.flatten(state)[0])[0]
         draw = uniform([batch_size], fold_in(seed, 0))
         for i in range(1, len(self.initial_states)):
-            other_seed = fold_in(seed, i + 1)
-            other = self.initial_states[i](state, other_seed, learned)
+            other = self.initial_states[i](state, fold_in(seed, i + 1))
             result = where_rows(draw >= math.fsum(self.fractions[:i]), other, result)
         return result
 
@@ -380,9 +226,9 @@ def get(identifier: str | Config | InitialState) -> InitialState:
     """Returns an initial state from a name, a config dict or an instance.
 
     Args:
-        identifier: `"cell"`, `"zeros"`, `"normal"`, `"mixed"`, `"learned"`; a dict like
+        identifier: `"cell"`, `"zeros"`, `"normal"`, `"mixed"`; a dict like
             `{"class_name": "Normal", "stddev": 0.3}` or what `serialize` returns; or an
-            `InitialState`, such as `Predicted(layer)`, which is returned unchanged.
+            `InitialState`, which is returned unchanged.
 
     Raises:
         ValueError: For an unknown name or argument.

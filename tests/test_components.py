@@ -35,7 +35,6 @@ FAMILIES = {
     "initial state": initial_states,
 }
 CLASSES = [cls for family in FAMILIES.values() for cls in family.ALL_OBJECTS]
-CLASSES.remove(initial_states.Predicted)  # It requires a layer.
 
 
 def _family(cls):
@@ -68,7 +67,6 @@ CONFIGURED = [
     (JacobianRegularizer, {"weight": 0.5, "num_probes": 3, "probability": 0.25}),
     (ResidualRegularizer, {"weight": 0.5, "margin": 0.25}),
     (initial_states.Normal, {"stddev": 0.5}),
-    (initial_states.Learned, {"initializer": keras.initializers.Ones()}),
     (initial_states.Mixed, {"initial_states": ["zeros", "normal"]}),
     (initial_states.Mixed, {"fractions": [0.25, 0.75]}),
 ]

@@ -13,7 +13,6 @@ CONFIGURED = [
     initial_states.FromCell(),
     initial_states.Zeros(),
     initial_states.Normal(0.5),
-    initial_states.Learned("ones"),
     initial_states.Mixed(["zeros", initial_states.Normal(2.0)], [0.25, 0.75]),
 ]
 
@@ -28,10 +27,9 @@ def _state(batch=4, dtype="float32"):
 @XLA_IS_SLOW
 @pytest.mark.parametrize("initial_state", CONFIGURED, ids=repr)
 def test_keeps_structure_shapes_and_dtypes(initial_state, regime):
-    learned = [tf.ones(2), tf.ones(5)]
     for dtype, seed in (("float64", SEED), ("bfloat16", SEED), ("float32", None)):
         state = _state(dtype=dtype)
-        result = regime(lambda s=state, k=seed: initial_state(s, k, learned))()
+        result = regime(lambda s=state, k=seed: initial_state(s, k))()
         keras.tree.assert_same_structure(state, result)
         for old, new in zip(
             keras.tree.flatten(state), keras.tree.flatten(result), strict=True
@@ -44,10 +42,6 @@ def test_deterministic_initial_states():
     assert initial_states.FromCell()(state, SEED) is state
     for leaf in keras.tree.flatten(initial_states.Zeros()(state, SEED)):
         np.testing.assert_array_equal(leaf, 0.0)
-    learned = [tf.constant([1.0, 2.0]), tf.range(5.0)]
-    result = initial_states.Learned()(state, SEED, learned)
-    np.testing.assert_array_equal(result["map"], np.broadcast_to([1.0, 2.0], (4, 3, 2)))
-    np.testing.assert_array_equal(result["vector"][3], [0, 1, 2, 3, 4])
 
 
 def test_moments_of_normal():

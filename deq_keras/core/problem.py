@@ -75,7 +75,6 @@ class FixedPointProblem:
         self._has_rows = has_rows
         self.is_usable = is_usable
         self._weights: list[tf.Tensor] | None = None
-        self.prediction: Nest | None = None  # A predicted state of a `DEQ` layer.
 
     @classmethod
     def of(cls, fn: Callable[[Nest], Nest]) -> FixedPointProblem:

@@ -128,16 +128,7 @@ def _checked(
             "`others` must be a sequence of names, such as ('other', 'normal'). "
             f"Received: others={identifiers!r}."
         )
-    checked = [
-        None if one == _OTHER else initial_states.get(one) for one in identifiers
-    ]
-    for one in checked:
-        if one is not None and one.initializer is not None:
-            raise ValueError(
-                "A learned initial state needs the weights of a layer. Use the model's "
-                f"own `initial_state`. Received: others={identifiers!r}."
-            )
-    return checked
+    return [None if one == _OTHER else initial_states.get(one) for one in identifiers]
 
 
 def _next_samples(state: Nest) -> Nest:

@@ -199,12 +199,8 @@ class LateCell(layers.EquilibriumCell):
 
 
 class _ReshapedState(initial_states.InitialState):
-    def __call__(self, state, seed=None, learned=None):
+    def __call__(self, state, seed=None):
         return state[:, :2]
-
-
-def _predicted(units, dtype="float32"):
-    return initial_states.Predicted(keras.layers.Dense(units, dtype=dtype))
 
 
 def _linear(state, injection):
@@ -322,24 +318,11 @@ CALLS = [
         "rows",
     ),
     # Initial states.
-    (lambda: _set(is_built=True, initial_state="learned"), "initial_state"),
     (lambda: _solve(initial_state=INPUTS[:, :1]), "initial_state"),
     (lambda: _solve(initial_state="nromal", seed=1), "nromal"),
     (lambda: _solve(initial_state=initial_states.Mixed()), "seed"),
-    (lambda: _solve(initial_state=_predicted(3)), "initial_state"),
-    (lambda: _deq(initial_state=_predicted(5))(INPUTS), "output"),
     (lambda: _deq(initial_state=_ReshapedState())(INPUTS), "ReshapedState"),
-    (lambda: initial_states.get("predicted"), "layer"),
     (lambda: initial_states.get(3), "The initial state must be"),
-    (lambda: initial_states.Predicted(_sequential(), weight=0.0), "weight"),
-    (lambda: initial_states.Mixed(["learned", _predicted(3)]), "initial_states"),
-    (
-        lambda: _deq(
-            FunctionCell(lambda z, u: z + u[:, 0], lambda u: u[:, 0]),
-            initial_state="learned",
-        )(keras.Input((3,))),
-        "features",
-    ),
     # Cells that break the contract.
     (lambda: _call(cell=NestedCell()), "inner"),
     (lambda: _call(cell=WideCell()), "inject"),

@@ -92,11 +92,6 @@ CONFIGS = [
         "`model.cell.filters`",
     ),
     (resolve_model, {"stem": {"filters": 10**12}}, "`model.stem.filters`"),
-    (
-        resolve_model,
-        {"initial_state": {"class_name": "predicted", "layer": {"units": 10**9}}},
-        "`model.initial_state.layer.units`",
-    ),
     (override, {"path": "phases.7.epochs", "value": 1}, "`phases.7`"),
     (override, {"path": "phases.a", "value": 1}, "`phases.a`"),
     (override, {"path": "seed.a.b", "value": 1}, "`seed`"),

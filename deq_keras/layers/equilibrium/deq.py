@@ -41,10 +41,9 @@ from deq_keras.core.structure import (
     StateStructure,
     masked,
     named_leaves,
-    where_rows,
 )
 from deq_keras.layers.equilibrium import cell_contract, cell_problem
-from deq_keras.layers.equilibrium.cell_build import stateful_scope, trace_and_build
+from deq_keras.layers.equilibrium.cell_build import stateful_scope
 from deq_keras.layers.equilibrium.defaults import choose_components, unquantized_policy
 from deq_keras.layers.equilibrium.metrics import SolveMetrics
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
@@ -112,8 +111,7 @@ class DEQ(keras.layers.Layer):
             own dtype; the inputs and the output of the layer have the layer's.
 
     You can set `solver`, `gradient`, `regularizer`, `max_iter_jitter` and
-    `initial_state` later (a learned or predicted initial state only if the layer was
-    built with it). Then compile the model again.
+    `initial_state` later. Then compile the model again.
 
     Call arguments:
         inputs: Nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
@@ -195,8 +193,6 @@ class DEQ(keras.layers.Layer):
         self._controls.penalty_probability = None
         self._scope: SolveScope | None = None
         self._xla_limit: int | None = None
-        self._learned_state: list[keras.Variable] | None = None
-        self._predictor: keras.layers.Layer | None = None
         self.solver, self.gradient, self.regularizer = choose_components(
             cell, solver, gradient, regularizer
         )
@@ -275,20 +271,7 @@ class DEQ(keras.layers.Layer):
     def initial_state(
         self, initial_state: str | Config | initial_states.InitialState
     ) -> None:
-        found = initial_states.get(initial_state)
-        if self.built and found.initializer and self._learned_state is None:
-            raise ValueError(
-                "A learned initial state needs weights, which a layer adds when it is "
-                "built. Pass `initial_state` to the constructor of the layer. "
-                f"Received: initial_state={found!r}."
-            )
-        if not self.built and found.layer is not None:
-            self._predictor = found.layer
-        if isinstance(initial_state, dict) and _are_alike(found.layer, self._predictor):
-            # A phase of a run names the layer that it continues to train.
-            found.layer = self._predictor
-        self._check_owned(found)
-        self._initial_state = found
+        self._initial_state = initial_states.get(initial_state)
 
     @property
     def penalty_factor(self) -> float:
@@ -364,20 +347,7 @@ class DEQ(keras.layers.Layer):
         del initial_state_shape
         with stateful_scope():
             state = cell_contract.build_cell(self, inputs_shape)
-            leaves = tree.flatten(state)
-            self._ranks = tuple(leaf.shape.rank for leaf in leaves)
-            initializer = self.initial_state.initializer
-            if initializer is not None:
-                self._learned_state = [
-                    self.add_weight(
-                        _learned_shape(leaf), initializer, name=f"initial_state_{i}"
-                    )
-                    for i, leaf in enumerate(leaves)
-                ]
-            predictor: Any = self._predictor
-            if predictor is not None:
-                specs = self._input_specs(inputs_shape)
-                trace_and_build(predictor, lambda inputs: predictor(inputs), specs)
+            self._ranks = tuple(leaf.shape.rank for leaf in tree.flatten(state))
 
     def get_build_config(self) -> Config | None:
         config = super().get_build_config()
@@ -557,8 +527,6 @@ class DEQ(keras.layers.Layer):
         )
         if self._regularizer is not None:
             self._add_penalty(equilibrium)
-        if self._initial_state.layer is not None:
-            self._add_prediction_loss(problem, value, solution)
         if scope is not None:
             constant = tree.map_structure(tf.stop_gradient, value)
             scope.record(name, problem, solution._replace(value=constant))
@@ -645,17 +613,13 @@ class DEQ(keras.layers.Layer):
         # TensorFlow never frees the graph of a training step, whose gradient functions
         # hold the problem. They must not keep the layer alive.
         rows = weakref.proxy(self._injection_rows)
-        problem = FixedPointProblem(
+        return FixedPointProblem(
             function,
             self.inject(inputs, mask, training),
             mask,
             has_rows=lambda: rows(call, training),
             is_usable=is_usable,
         )
-        if self._predictor is not None:
-            constant = tree.map_structure(tf.stop_gradient, inputs)
-            problem.prediction = self._predictor(constant)
-        return problem
 
     def request(
         self, problem: FixedPointProblem, request: SolveRequest | None = None
@@ -739,15 +703,7 @@ class DEQ(keras.layers.Layer):
         if (training, twice) not in self._checked_modes:
             cell_contract.check_cell(self, state, problem.injection, training)
         source = source or self._initial_state
-        learned = self._learned_state
-        if source.layer is not None:
-            # No gradient of the model's loss reaches the predictor.
-            self._check_owned(source)
-            learned = problem.prediction
-            if learned is not None:
-                StateStructure(state).check(learned, f"The output of {source.layer!r}")
-                learned = tree.map_structure(tf.stop_gradient, learned)
-        first = source(state, seed, learned)
+        first = source(state, seed)
         if first is not state:
             StateStructure(state).check(first, f"The value of {source!r}")
         if initial_state is not None:
@@ -759,14 +715,6 @@ class DEQ(keras.layers.Layer):
             warm = StateStructure(state).like(warm, "`initial_state`")
             first = nonfinite.usable_state(warm, first)
         return first if problem.mask is None else masked(first, problem.mask)
-
-    def _check_owned(self, source: initial_states.InitialState) -> None:
-        if source.layer is not None and source.layer is not self._predictor:
-            raise ValueError(
-                "A predicted initial state has a layer with weights, which a DEQ layer "
-                "adds when it is built. Pass `initial_state` to the constructor of the "
-                f"DEQ layer. Received: initial_state={source!r}."
-            )
 
     def _cast(self, value: Nest) -> Nest:
         """Casts a value to the dtype of the layer, if its cell has another."""
@@ -792,21 +740,6 @@ class DEQ(keras.layers.Layer):
         # Keras adds losses in its own precision, regardless of the layer's.
         self.add_loss(tf.cast(loss, keras.config.floatx()))
         self._metrics_of_solves.penalty.update_state(loss)
-
-    def _add_prediction_loss(
-        self, problem: FixedPointProblem, value: Nest, solution: solvers.Solution
-    ) -> None:
-        """Adds the mean squared distance of the prediction to the equilibrium."""
-        structure = StateStructure(value)
-        target = structure.to_matrix(tree.map_structure(tf.stop_gradient, value))
-        prediction = masked(problem.prediction, problem.mask)
-        distance = target - structure.to_matrix(prediction)
-        failed = nonfinite.has_failed(solution)
-        loss = tf.reduce_mean(tf.square(where_rows(failed, 0.0, distance)))
-        # In a replica without samples, the mean over samples is 0 / 0.
-        loss = tf.where(structure.batch_size > 0, loss, tf.zeros_like(loss))
-        loss = tf.cast(loss, keras.config.floatx())
-        self.add_loss(self.initial_state.weight * loss)
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
@@ -957,21 +890,3 @@ def _other_dtype(leaf: Any) -> str | None:
     if dtype is None or tf.as_dtype(dtype).is_floating:
         return None
     return tf.as_dtype(dtype).name
-
-
-def _learned_shape(leaf: tf.Tensor) -> tuple[int]:
-    """Returns the shape of the learned initial state of a leaf: one vector."""
-    if leaf.shape.rank < 2 or leaf.shape[-1] is None:
-        raise ValueError(
-            "A learned initial state is a vector (features,) for each leaf of the "
-            "state, which must have the shape (batch, ..., features) with a static "
-            f"number of features. Received: shape={leaf.shape}."
-        )
-    return (leaf.shape[-1],)
-
-
-def _are_alike(one: Any, other: Any) -> bool:
-    """Returns whether two layers are equal except for their names."""
-    if type(one) is not type(other) or one is None:
-        return False
-    return bool({**one.get_config(), "name": ""} == {**other.get_config(), "name": ""})

@@ -27,9 +27,8 @@ def test_fills_in_defaults(tmp_path):
 
 def test_components_are_names_or_mappings(small):
     small["model"]["solver"] = "FixedPointIteration"
-    predictor = {"class_name": "dense", "units": 4}
-    predicted = {"class_name": "predicted", "layer": predictor}
-    mixed = {"class_name": "mixed", "initial_states": ["cell", predicted]}
+    normal = {"class_name": "normal", "stddev": 0.5}
+    mixed = {"class_name": "mixed", "initial_states": ["cell", normal]}
     small["model"]["initial_state"] = mixed
     config = configs.resolve(small)
     assert config.model.solver == "FixedPointIteration"

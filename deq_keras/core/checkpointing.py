@@ -1,4 +1,11 @@
-"""Loops that store only a few states for the gradient."""
+"""Loops that store only a few states for the gradient.
+
+1. `loop` divides the iterations into segments of `interval`, each a loop of its own.
+   The outer loop stores the state before each segment.
+2. `rematerialized` makes a segment one operation for TensorFlow: forward it stores
+   nothing but its state.
+3. The gradient runs the segment again under a tape, and differentiates it.
+"""
 
 import functools
 from collections.abc import Callable, Sequence

@@ -500,6 +500,9 @@ def _free_steps(
             where_rows(failed, state, last), failed, tf.fill(tf.shape(failed), count)
         )
 
+    # 1. Choose random samples: a fixed number, because shapes must not depend on draws.
+    # 2. Step them alone, with their rows of the injection, if these are known.
+    # 3. Write the results into the batch; the other samples keep the initial state.
     def stepped_for_some() -> _FreeResult:
         order = tf.argsort(uniform(batch_size, fold_in(seed, 1)))
         chosen = order[:num_chosen]
@@ -517,9 +520,8 @@ def _free_steps(
     if plan.free_fraction == 1.0:
         result = stepped(problem, start)
     else:
-        # Shapes must not depend on random numbers. Therefore the number of chosen
-        # samples is fixed, and a draw decides whether they take the steps at all, so
-        # that the expected fraction is exact.
+        # A draw decides whether the chosen samples take the steps at all, so that the
+        # expected fraction is exact.
         static_size = tree.flatten(start)[0].shape[0]
         if static_size is not None:
             num_chosen = math.ceil(plan.free_fraction * static_size)

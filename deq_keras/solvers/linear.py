@@ -190,18 +190,28 @@ class GMRES(LinearSolver):
     def step(
         self, evaluation: Evaluation, memory: _Subspace, num_evaluations: tf.Tensor
     ) -> tuple[tf.Tensor, _Subspace]:
+        # 1. The way from the last start to the evaluated point is a new direction. The
+        # residual is affine in the point, so its change along the direction is known.
         num_columns = (num_evaluations - 1) % self._num_columns
         memory = _with_column(memory, evaluation, num_columns)
+
+        # 2. The changes are orthonormal. Without its components along them, the
+        # residual is the smallest one in the subspace, and belongs to its minimizer.
         residual, point = _without_changes(
             memory, evaluation.residual, evaluation.point, num_columns + 1
         )
         smallest = squared_norm(residual)
+
+        # 3. The next evaluation is one plain step from the minimizer. If the residual
+        # hardly fell, that step repeats an old direction up to rounding; the newest
+        # change is a direction that the subspace lacks.
         is_full = tf.equal(num_columns + 1, self._num_columns)
         is_fast = (smallest < _SLOWEST * memory.smallest) | is_full
         direction = tf.where(
             is_fast, residual, tf.sqrt(smallest) * memory.changes.get(0)
         )
-        # After a restart, the first direction starts from the minimizer.
+
+        # 4. The next direction starts here; after a restart, at the minimizer.
         start = tf.cond(
             is_full,
             lambda: (point, residual),

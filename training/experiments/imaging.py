@@ -9,13 +9,14 @@ import tensorflow as tf
 from keras import ops
 
 import deq_keras
+from deq_keras.solvers import FixedPointIteration
 
 from ..config import keys
 from ..config.fields import Components, Config, EvaluationConfig, VariantsConfig
 from ..config.reading import by_variant
 from ..data.images import photographs
 from ..errors import config_errors
-from ..evaluation.readout import measure_at_budgets
+from ..evaluation.readout import explicit_answer, measure_at_budgets
 from ..evaluation.report import evaluations
 from ..evaluation.summary import aligned, at_budgets, mean_text
 from ..registry import Experiment, Score
@@ -71,6 +72,8 @@ class ModelConfig(Components):
         filters: Positive integer. Channels of the network.
         num_layers: Positive integer. Number of convolutions of the network.
         max_norm: Float. See `ImageDenoiser`. Null for no bound.
+        num_untied: Positive integer. Applies this many cells once each, with a denoiser
+            of its own, in place of an equilibrium. Null for an equilibrium.
     """
 
     gradient: keys.Component = "neumann"
@@ -79,6 +82,7 @@ class ModelConfig(Components):
     filters: keys.Filters = 24
     num_layers: keys.integer(ge=2, le=100) = 4
     max_norm: keys.number(gt=0, le=1) | None = None
+    num_untied: keys.integer(le=1000) | None = None
 
 
 class ImagingEvaluationConfig(EvaluationConfig):
@@ -243,7 +247,8 @@ class ImagingJob(ArrayJob):
         config, policy = self.config.model, keras.DTypePolicy(self.config.precision)
         with config_errors("data"):
             operator = build_operator(self.config.data)
-        with config_errors("model"):
+
+        def build_cell():
             if config.denoiser == "network":
                 denoiser = deq_keras.layers.ImageDenoiser(
                     config.filters, config.num_layers, config.max_norm, dtype=policy
@@ -255,7 +260,19 @@ class ImagingJob(ArrayJob):
             cls = deq_keras.layers.ProximalGradientCell
             if config.cell == "half_quadratic":
                 cls = deq_keras.layers.HalfQuadraticCell
-            deq = equilibrium(cls(operator, denoiser, dtype=policy), config, policy)
+            return cls(operator, denoiser, dtype=policy)
+
+        with config_errors("model"):
+            if config.num_untied is not None:
+                once = {"solver": FixedPointIteration(1, tol=None), "dtype": policy}
+                layers = [
+                    deq_keras.DEQ(build_cell(), gradient="unrolled", **once)
+                    for _ in range(config.num_untied)
+                ]
+                inputs = keras.Input(operator.measurement_shape)
+                outputs = deq_keras.models.UntiedLayers(layers, dtype=policy)(inputs)
+                return keras.Model(inputs, outputs)
+            deq = equilibrium(build_cell(), config, policy)
             backbone = deq_keras.models.ImageRestorerBackbone(
                 deq.cell,
                 solver=deq.solver,
@@ -270,21 +287,29 @@ class ImagingJob(ArrayJob):
             )
             return deq_keras.models.ImageRestorer(backbone, preprocessor)
 
+    @property
+    def num_layers(self):
+        return self.config.model.num_untied
+
+    def split(self, model):
+        return super().split(model) if self.num_layers is None else None
+
     def loss(self):
         return "mse"
 
-    def measure(self, answer, budgets, model=None):
-        return self._measure(answer, budgets, self.tested)
-
-    def evaluate(self, model, budgets):
-        answer, noisy = self.opened(model).answer(), self.data(self.config.seed)[2]
-        noisy = self._measure(answer, budgets, noisy)
-        return {**super().evaluate(model, budgets), "doubled_noise": noisy}
-
-    def _measure(self, answer, budgets, pair):
-        batches = tf.data.Dataset.from_tensor_slices(pair)
+    def measure(self, answer, budgets, model=None, pair=None):
+        batches = tf.data.Dataset.from_tensor_slices(pair or self.tested)
         batches = batches.batch(self.evaluation_batch_size)
         return measure_at_budgets(answer, batches, scores, budgets)
+
+    def evaluate(self, model, budgets):
+        noisy = self.data(self.config.seed)[2]
+        if self.num_layers is None:
+            answer = self.opened(model).answer()
+        else:
+            budgets, answer = [self.num_layers], explicit_answer(model, self.num_layers)
+        noisy = self.measure(answer, budgets, pair=noisy)
+        return {**super().evaluate(model, budgets), "doubled_noise": noisy}
 
 
 def further_tables(directory):

@@ -125,6 +125,21 @@ def test_takes_a_step_and_measures():
     assert result["doubled_noise"][1]["psnr"] < two["psnr"]
 
 
+def test_untied_cells_are_one_evaluation_each():
+    job = make_job(("model.num_untied", 3), ("model.gradient", "phantom"))
+    model, optimizer, (span,) = job.build()
+    enter_phase(job, model, span, optimizer, model)
+    batch = next(iter(job.feed(range(1))["x"]))
+    model.train_on_batch(*batch)  # See above.
+    small_runs.take_step(model, *batch)
+    deqs = [one for one in model._flatten_layers() if isinstance(one, layers.DEQ)]
+    assert len(deqs) == 3
+    assert len({id(w) for one in deqs for w in one.weights}) == len(model.weights)
+    result = job.evaluate(model, [1, 2])
+    assert [row["budget"] for row in result["budgets"]] == [3]
+    assert [row["budget"] for row in result["doubled_noise"]] == [3]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -169,6 +184,7 @@ def test_a_run_compares_its_variants(tmp_path):
     mapping["variants"] = {
         "equilibrium": {},
         "unrolled_2": {"model.gradient": "unrolled"},
+        "untied_2": {"model.num_untied": 2},
         "total_variation": {"model.denoiser": "total_variation"},
         "tikhonov": {"model.denoiser": "zero", "model.cell": "half_quadratic"},
     }

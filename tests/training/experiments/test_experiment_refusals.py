@@ -76,7 +76,7 @@ MODELS = [
     (MDEQ, "model.head_filters", [2], "filters"),
     (MDEQ, "model.initial_weights", "nothing.keras", None),
     (MDEQ, "model.explicit", {"network": "resnet_19"}, "model.explicit.network"),
-    (MDEQ, "model.explicit", {"network": "resnet_18", "growth_rate": 4}, "growth_rate"),
+    (MDEQ, "model.explicit", {"network": "resnet_18", "filters": 4}, "filters"),
     (MONOTONE, "model.cell", "residual_block_cell", None),
     (
         MONOTONE,

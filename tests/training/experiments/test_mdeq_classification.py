@@ -116,7 +116,8 @@ def test_weights_of_another_model_are_refused(finished, small):
     [
         ({"network": "resnet_18"}, 11_175_370),
         ({"network": "densenet_121"}, 6_957_706),
-        ({"network": "densenet_121", "growth_rate": 4}, 156_340),
+        ({"network": "densenet_121", "filters": 4}, 156_340),
+        ({"network": "resnet_8"}, 78_042),
     ],
 )
 def test_explicit_networks(small, network, num_parameters):

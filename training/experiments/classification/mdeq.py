@@ -151,14 +151,15 @@ def build_explicit(config, data, precision):
 
 
 def _network(config, num_channels, policy):
-    """Builds the KerasHub backbone of an `ExplicitNetworkConfig`."""
+    """Builds the backbone of an `ExplicitNetworkConfig`."""
     image_shape = (None, None, num_channels)
+    if config.network == "resnet_8":
+        return _resnet_8(config.filters or 16, image_shape, policy)
     if config.network in _RESNETS:
-        if config.growth_rate is not None:
+        if config.filters is not None:
             raise InputError(
-                "`model.explicit.growth_rate` must be null for a ResNet. "
-                f"Received: growth_rate={config.growth_rate} with "
-                f"network={config.network}."
+                f"`model.explicit.filters` must be null for {config.network}. "
+                f"Received: filters={config.filters}."
             )
         block_type, num_blocks, filters = _RESNETS[config.network]
         return keras_hub.models.ResNetBackbone(
@@ -177,11 +178,32 @@ def _network(config, num_channels, policy):
     try:
         return keras_hub.models.DenseNetBackbone(
             stackwise_num_repeats=list(_DENSENETS[config.network]),
-            growth_rate=config.growth_rate or 32,
+            growth_rate=config.filters or 32,
             image_shape=image_shape,
         )
     finally:
         keras.config.set_dtype_policy(previous)
+
+
+def _resnet_8(filters, image_shape, policy):
+    """Builds the ResNet of six convolutions in three stages that He et al. (2016) use
+    for CIFAR-10, with one block in a stage."""
+
+    def convolve(features, filters, size, strides):
+        features = keras.layers.Conv2D(
+            filters, size, strides, padding="same", use_bias=False, dtype=policy
+        )(features)
+        return keras.layers.BatchNormalization(dtype=policy)(features)
+
+    images = keras.Input(image_shape)
+    state = keras.ops.relu(convolve(images, filters, 3, 1))
+    for stage in range(3):
+        width, strides = 2**stage * filters, min(stage + 1, 2)
+        update = keras.ops.relu(convolve(state, width, 3, strides))
+        update = convolve(update, width, 3, 1)
+        shortcut = state if stage == 0 else convolve(state, width, 1, strides)
+        state = keras.ops.relu(shortcut + update)
+    return keras.Model(images, state, name="resnet_8")
 
 
 def _start_from(backbone, path):

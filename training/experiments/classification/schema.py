@@ -121,20 +121,22 @@ class SingleScaleConfig(Components):
 
 
 class ExplicitNetworkConfig(Config):
-    """An explicit network of KerasHub, as a baseline.
+    """An explicit network, as a baseline.
 
     Args:
-        network: Name of the network.
+        network: Name of the network: `resnet_8` of He et al. (2016), for small images,
+            or a network of KerasHub.
         upsampling: Positive integer. Factor by which the images are enlarged first.
-            These networks shrink images by 4 before their first block. With 4, the
+            KerasHub's networks shrink images by 4 before their first block. With 4, the
             first block sees images of 32 pixels at full size, as in CIFAR-10 networks.
-        growth_rate: Positive integer or null. Filters that a layer of a DenseNet adds.
-            Null uses 32.
+        filters: Positive integer or null. Filters of the first stage of `resnet_8`, or
+            filters that a layer of a DenseNet adds. Null uses 16 or 32, as published;
+            other networks need null.
     """
 
-    network: Literal["resnet_18", "resnet_101", "densenet_121"]
+    network: Literal["resnet_8", "resnet_18", "resnet_101", "densenet_121"]
     upsampling: keys.integer(le=32) = 1
-    growth_rate: keys.Filters | None = None
+    filters: keys.Filters | None = None
 
 
 class MDEQBackboneConfig(Components):

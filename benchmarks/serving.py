@@ -135,7 +135,7 @@ def moving(images, speed, num_frames):
 
 def _add_arguments(parser):
     parser.add_argument("--run", metavar="DIR", help="a classification run, trained")
-    parser.add_argument("--variant", metavar="NAME", help="of the run")
+    parser.add_argument("--variant", metavar="NAME", help="variant of the run")
 
 
 MEASUREMENTS = {"signatures": signatures, "warm_starts": warm_starts}

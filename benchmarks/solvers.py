@@ -565,7 +565,7 @@ def _add_arguments(parser):
         "--sizes",
         choices=tuple(SIZES),
         default="default",
-        help="of the workloads: for two processors (default), or to fill a GPU",
+        help="sizes of the workloads: for two processors (default), or to fill a GPU",
     )
 
 

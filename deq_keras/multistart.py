@@ -141,7 +141,7 @@ class Selection:
         answers = None
         if self.answer is not None:
             columns = [
-                # Not -1, which is ambiguous for an empty batch.
+                # The size is explicit: -1 is ambiguous for an empty batch.
                 tf.reshape(
                     tf.cast(leaf, tf.int64),
                     [tf.shape(leaf)[0], tf.reduce_prod(tf.shape(leaf)[1:])],

@@ -65,7 +65,7 @@ def zero_nonfinite_samples(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
         if no input is floating-point.
     """
     leaves = tree.flatten(inputs)
-    # Several tensors must agree in their number of rows, and a scalar has no rows.
+    # Only several tensors, or a scalar, can disagree in their number of rows.
     if len(leaves) > 1 or not leaves[0].shape.rank:
         if floating(inputs):
             check_rows(leaves, "inputs")
@@ -217,10 +217,10 @@ class GradientGate:
     """Passes gradients on, or replaces all of them by zeros if a sample failed.
 
     Because 0 * NaN is NaN, one non-finite evaluation turns the gradients of all weights
-    into NaN, even if the cotangent of its sample is zero. The gate stands between the
-    sources of a computation (weights, injection, initial state) and the computation. If
-    it is closed, the training step has no gradient through the layer, as loss scaling
-    skips a step.
+    into NaN, even if the cotangent of its sample is zero. A gate separates the
+    sources of a computation (weights, injection, initial state) from the computation.
+    If it is closed, the training step has no gradient through the layer, as loss
+    scaling skips a step.
 
     The forward pass goes through the gate before it knows whether a sample fails.
     Therefore `close_if` is called after the computation, and the backward pass reads

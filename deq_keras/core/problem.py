@@ -167,8 +167,8 @@ class FixedPointProblem:
         for variable in self._variables:
             value = None if scope is None else scope.get_current_value(variable)
             if value is None:
-                # `value` casts to the compute dtype of the layer that reads it. Keras
-                # has no public name for the tensor of a variable in its own dtype.
+                # `value` casts to the compute dtype of the layer that reads it. Only
+                # this private attribute is the tensor in the variable's own dtype.
                 value = variable._value
             if value is None:  # Keras infers shapes before it creates variables.
                 value = tf.cast(variable.value, variable.dtype)

@@ -324,7 +324,7 @@ def check_rows(tensors: list[tf.Tensor], source: str) -> None:
     """
     shapes = [tuple(one.shape) for one in tensors if one.shape.rank is not None]
     rows = {shape[:1] for shape in shapes} - {(None,)}
-    if len(rows) > 1 or () in rows:  # A scalar has no rows.
+    if len(rows) > 1 or () in rows:  # () is a scalar.
         raise ValueError(
             f"All {source} must have the same number of rows, one for each sample. "
             f"Received: shapes {shapes}."

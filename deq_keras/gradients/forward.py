@@ -39,8 +39,8 @@ def linearize_equilibrium(
         solution: A `Solution` without gradient.
 
     Returns:
-        The `Linearization`, and the problem behind the gate. They have no gradient if a
-        sample has no finite evaluation.
+        The `Linearization`, and the problem behind the gate. They have no gradient if
+        all evaluations of a sample were non-finite.
     """
     gate = nonfinite.GradientGate()
     gate.close_if(nonfinite.has_no_evaluation(solution), problem.is_usable)

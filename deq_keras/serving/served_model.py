@@ -253,7 +253,7 @@ class _ToleranceScope(SolveScope):
 
 
 class _RequestScope(SolveScope):
-    """The scope of a request to a file, whose numbers also replace those of calls.
+    """The scope of a request to a file, which also overrides numbers given in calls.
 
     `DEQ(cell)(inputs, max_iter=5)` overrides scopes. In a file, 5 is the budget of a
     request without `max_iter`.

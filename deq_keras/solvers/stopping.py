@@ -220,7 +220,7 @@ class StoppingRule(NamedTuple):
             The residual as defined by `stop_mode`; the status; the budget, or 0 if all
             samples are done; and the new memory.
         """
-        # The result only controls the loop. A square root has no derivative at 0.
+        # The result only controls the loop. The derivative of a root at 0 is infinite.
         value, residual, squared = map(tf.stop_gradient, evaluation[1:])
         is_active, answers = tf.equal(status, MAX_ITER), progress.answers
         stands: tf.Tensor | None = None

@@ -18,7 +18,7 @@ from deq_keras.solvers import FixedPointProblem, FixedPointSolver, SolveRequest
 from deq_keras.testing import problems
 
 REGIMES = ("eager", "graph", "xla")
-# Largest deviation of a sample in another batch, in float32. CPUs have none.
+# Largest deviation of a sample in another batch, in float32. It is 0 on CPUs.
 _ROUNDING = 1e-6
 _PER_SAMPLE = ("value", "point", "residual", "status", "num_evaluations")
 

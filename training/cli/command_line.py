@@ -132,7 +132,7 @@ def parser():
     evaluate.add_argument(
         "--config",
         default=argparse.SUPPRESS,
-        help="of --checkpoint: a YAML file, or a shipped config",
+        help="config of the --checkpoint: a YAML file, or a shipped config",
     )
     _add_overrides(evaluate, "A.B=C", "replace a value of --config; may be repeated")
     _add_figures(evaluate, FIGURES[0])
@@ -207,7 +207,7 @@ def _add_figures(parser, default):
         dest="figures",
         choices=FIGURES,
         default=default,
-        help=f"of figures (default: {default or 'draw none'})",
+        help=f"file format of figures (default: {default or 'draw none'})",
     )
 
 
@@ -222,7 +222,7 @@ def _add_audit(commands):
         help="the work directory of a finished run, or a .keras file of a model with "
         "one DEQ layer",
     )
-    parser.add_argument("--variant", metavar="NAME", help="of the run")
+    parser.add_argument("--variant", metavar="NAME", help="variant of the run")
     parser.add_argument(
         "--import",
         action="append",
@@ -251,8 +251,8 @@ def _add_audit(commands):
         metavar="NFE",
         help="some of them ten times others (default: the run's, or 1 2 5 ... 200)",
     )
-    parser.add_argument("--tol", type=float, help="of the residual")
-    parser.add_argument("--damping", type=float, help="of the iteration")
+    parser.add_argument("--tol", type=float, help="tolerance of the residual")
+    parser.add_argument("--damping", type=float, help="damping of the iteration")
     parser.add_argument(
         "--out", required=True, metavar="FILE.json", help="a file that is new"
     )
@@ -277,12 +277,12 @@ def _add_tune(commands):
         type=_fraction,
         default=0.95,
         metavar="C",
-        help="of the promise (default: 0.95)",
+        help="confidence of the promise (default: 0.95)",
     )
     parser.add_argument(
         "--group",
         metavar="LABEL",
-        help="of the test examples, for example 'level 9' (default: the only one)",
+        help="group of test examples, for example 'level 9' (default: the only one)",
     )
     _add_figures(parser, FIGURES[0])
 
@@ -319,7 +319,7 @@ def _add_generate(commands):
         "--seed",
         type=_integer(*SEEDS),
         default=0,
-        help="of the draws; the same seed repeats the text (default: 0)",
+        help="seed of the draws; the same seed repeats the text (default: 0)",
     )
 
 
@@ -342,7 +342,7 @@ def _add_demo(commands):
         "--size",
         type=_integer(5, 101),
         metavar="N",
-        help=f"of the maze, an odd number (default: {SIZE})",
+        help=f"size of the maze, an odd number (default: {SIZE})",
     )
     parser.add_argument(
         "--seed",

@@ -195,7 +195,9 @@ def diagnose(arguments):
                 figure = f"residuals.{arguments.figures}"
                 print(f"{name}: {figure}, residuals.csv, diagnosis.json")
             else:
-                print(f"{name}: has no equilibrium to diagnose")
+                print(
+                    f"{name}: an explicit network, without an equilibrium to diagnose"
+                )
         text = variants.compare(directory, arguments.figures)
     print(text)
 

@@ -50,7 +50,7 @@ def _filtered(execute):
     def execute_filtered(module):
         with _filter(os.environ[_LEVEL]):
             execute(module)
-            # The first search for a driver logs, so run it inside the filter.
+            # TensorFlow logs when it first looks for a driver, which happens here.
             module.config.list_physical_devices()
 
     return execute_filtered

@@ -290,7 +290,7 @@ class Job:
     def load_reference(self, state_dict):
         """Returns a model with the weights of the authors' code, to measure it.
 
-        Its sizes are those of the weights; its other settings are the config's.
+        The weights determine its sizes, and the config its other settings.
 
         Args:
             state_dict: Dict from names to arrays.

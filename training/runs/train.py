@@ -227,7 +227,7 @@ def _rewrite_table(folder, history):
 
 def _forget_earlier_models(job):
     """Resets the global state of Keras, as in a new process."""
-    # Also resets the names of variables, which are compared with a checkpoint.
+    # A checkpoint is compared by the names of variables, which this also resets.
     keras.utils.clear_session()
     keras.utils.set_random_seed(job.config.seed)
 

@@ -210,7 +210,7 @@ def _is_created(cell: keras.layers.Layer) -> bool:
     """Returns whether the weights of a cell have values.
 
     While Keras infers the shapes of a model, weights that the cell shares with another
-    layer may have none.
+    layer may lack values.
     """
     return all(
         getattr(variable, "_value", 0) is not None for variable in cell.variables
@@ -295,7 +295,7 @@ def _reads(outputs: Nest, inputs: Nest, state: Nest = ()) -> bool:
         seen.add(id(tensor))
         if tensor.op.type not in _READ_SHAPES:
             tensors += tensor.op.inputs
-            # A placeholder can stand for a tensor of the graph around its own.
+            # A placeholder can be a tensor that the graph captures from outside.
             captures = tensor.graph.captures
             tensors += [outer for outer, inner in captures if inner is tensor]
     return False

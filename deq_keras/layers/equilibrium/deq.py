@@ -72,7 +72,7 @@ class DEQ(keras.layers.Layer):
     and `_failed` (fraction of samples for which f became non-finite).
     `NeumannGradient` adds `_adjoint_evaluations`, `_adjoint_residual` and
     `_loss_error`; `ImplicitGradient` adds these and `_gradient_error`; a regularizer
-    adds `_penalty`. These are 0 in evaluations, which have no backward pass and no
+    adds `_penalty`. These are 0 in evaluations, which lack a backward pass and a
     penalty. If several layers of a model have the name `deq`, the second one logs as
     `deq_2`. Callbacks such as `ModelCheckpoint` need `mode="min"` to monitor a
     residual, `mode="max"` for `_converged`.
@@ -179,9 +179,9 @@ class DEQ(keras.layers.Layer):
         self.seed = check_seed("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
         self.supports_masking = True
-        # Variables that are no weights: a built layer can add them, and Keras does not
-        # save them. Keras would track them as attributes of the layer. TensorFlow must
-        # track those that a SavedModel reads.
+        # If they were attributes of the layer, Keras would save these variables, and a
+        # built layer could not add one. TensorFlow must track those that a SavedModel
+        # reads.
         self._controls = tf.__internal__.tracking.AutoTrackable()
         self._controls.max_iter = self._control("max_iter", 1, "int64")
         self._controls.tol = self._control("tol", 0.0, "float32")

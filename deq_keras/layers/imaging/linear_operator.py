@@ -30,7 +30,7 @@ class LinearOperator(keras.layers.Layer):
     Subclasses implement `call`, which computes A z. All other methods have defaults
     that follow from it. Override them where something faster is known.
 
-    An operator computes in the dtype of the tensor that it receives, has no weights,
+    An operator computes in the dtype of the tensor that it receives, needs no weights,
     and is the same for all samples. Real and imaginary parts of complex numbers are two
     channels.
 

@@ -81,8 +81,8 @@ class AdaptiveEmbedding(keras.layers.Layer):
             one per table.
 
     Raises:
-        ValueError: If an argument is out of range, a bucket has no dimensions left, or
-            token ids are not integers.
+        ValueError: If an argument is out of range, a bucket would have zero
+            dimensions, or token ids are not integers.
 
     Example:
 

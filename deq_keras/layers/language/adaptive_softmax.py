@@ -95,7 +95,7 @@ class AdaptiveSoftmax(TiedSoftmax):
         tie_weights: Boolean. Whether to share the tables of the embedding. Otherwise,
             the layer has its own tables of the same shapes. Defaults to `True`.
         tie_projections: Tuple of Booleans, one per bucket. Whether to share the
-            projection of the embedding. Ignored if the embedding has no projections.
+            projection of the embedding. Ignored if the embedding lacks projections.
             Defaults to `None`: with `tie_weights`, all except the first are tied, as in
             the reference; otherwise all are untied.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
@@ -262,7 +262,7 @@ class AdaptiveSoftmax(TiedSoftmax):
         for i in range(1, self.num_clusters + 1):
             start, end = self.embedding.bucket_bounds[i]
             is_in_cluster = ops.logical_and(tokens >= start, tokens < end)
-            # The number of tokens depends on their values. Keras has no op to gather
+            # The number of tokens depends on their values. No op of Keras gathers
             # them, and with a mask every tail would score every token.
             where = tf.where(is_in_cluster)  # (tokens of the cluster, 1)
             tail = _cross_entropy(

@@ -133,7 +133,7 @@ class TransformerXLLayer(TransformerBranches):
             Nest of tensors.
         """
         inputs = given["inputs"]
-        nothing = ops.zeros_like(inputs[..., :1])  # The layer has no injection.
+        nothing = ops.zeros_like(inputs[..., :1])  # In place of an injection.
         return self._prepared(
             inputs, nothing, given.get("memory"), given["constants"], training, mask
         )

@@ -2,7 +2,7 @@
 
 Kernels have shape `(3, 3, channels, filters)`. A spectrum stores one matrix per
 frequency, which acts on rows of channels. The spectrum of a composition is the product
-of the spectra; an inverse has the inverse matrices, and a transpose the transposes.
+of the spectra. Inverses and transposes act on each matrix.
 
 A complex matrix P + i Q is stored as the real block matrix [[P, Q], [-Q, P]], which
 multiplies fast and which XLA can invert, so a spectrum has shape

@@ -22,7 +22,7 @@ class MonotoneCell(EquilibriumCell):
     For all values of the weights, there is exactly one equilibrium, which is Lipschitz
     continuous in the inputs with the constant `lipschitz_bound`. f itself can expand.
     Operator splitting solvers (`"peaceman_rachford"`, `"forward_backward"`) converge
-    anyway. Anderson and other solvers have no guarantee.
+    anyway. Anderson and other solvers may not.
 
     All computations use float32 or float64, independent of the compute dtype. Only the
     input and output states of the cell have the compute dtype.

@@ -198,7 +198,7 @@ class RestorableTask(ArraySpecs):
 
 
 def _load_only_if_built(optimizer):
-    """Makes an optimizer ignore the state in a file until it is built.
+    """Replaces `load_own_variables` so that an unbuilt optimizer ignores a file.
 
     If a task is loaded with `compile=False`, or was saved without compilation, Keras
     would warn that the file does not fit the optimizer of the default compilation.

@@ -33,7 +33,7 @@ def measure(model, inputs, targets, config):
         for key, value in _count(layer, inputs, targets, name, config).items()
     }
     return {
-        # Also counts NaN weights: such a layer returns its initial state of zeros.
+        # A layer with NaN weights returns its initial state of zeros, and counts too.
         "failed": not squared_error < float(np.var(targets)),
         "mse": squared_error,
         "rmse": squared_error**0.5,

@@ -4,6 +4,7 @@ they name."""
 import contextlib
 import doctest
 import importlib
+import inspect
 import io
 import json
 import pathlib
@@ -18,8 +19,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 
 import deq_keras
+from deq_keras.models.kerashub import FOLDER
 from training import cli
 from training.config import reading, shipped
 
@@ -117,11 +120,19 @@ def test_examples_of_a_page_run(page, tmp_path, monkeypatch):
     run_examples(PAGES[page], page)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "card", sorted(FOLDER.glob("*/README.md")), ids=lambda card: card.parent.name
+)
+def test_examples_of_a_model_card_run(card):
+    run_examples(card.read_text(encoding="utf-8"), card.parent.name)
+
+
 def run_examples(text, page):
     """Runs the Python blocks of a page, and compares what they print with the page.
 
     Numbers must agree in the decimals that the page shows, but for one in the last. As
-    in doctests, `...` stands for any text.
+    in doctests, `...` matches any text.
     """
     names = {"__name__": "page"}
     for code, expected in EXAMPLE.findall(text):
@@ -185,6 +196,22 @@ def test_reference_has_every_public_name():
         assert listed == {f"{package}.{name}" for name in public}
 
 
+def test_listed_members_exist():
+    """Members that pages of the reference list: MkDocs ignores unknown ones."""
+    entry = r"^::: (\S+)\n    options:\n      members: \[(.*)\]$"
+    found = re.findall(entry, "\n".join(PAGES.values()), re.MULTILINE)
+    assert len(found) > 20
+    for name, members in found:
+        cls = pkgutil.resolve_name(name)
+        for member in members.split(", "):
+            assert inspect.getdoc(getattr(cls, member)), f"{name}.{member}"
+
+
+def test_citation_has_the_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == deq_keras.__version__
+
+
 def test_every_config_key_has_a_meaning():
     script = runpy.run_path(str(DOCS / "config_reference.py"))
     page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri="api/config.md"))
@@ -236,6 +263,15 @@ def test_figures_of_results_are_drawn(tmp_path):
     first, *_ = script["table"]("copy_memory", "| | weights")
     assert script["values"](first[4]) == [float(first[4])]
     assert script["values"]("1.4e-5 ± 2e-6")[0] == 1.4e-5
+
+
+@pytest.mark.slow
+def test_figures_of_concepts_are_drawn(tmp_path):
+    script = runpy.run_path(str(DOCS / "make_concept_pictures.py"))
+    script["main"](tmp_path)
+    for name in script["FIGURES"]:
+        assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+        assert (DOCS / "images" / f"{name}.svg").exists()
 
 
 @pytest.mark.slow

@@ -92,10 +92,10 @@ def paths():
     figure, (left, right) = pyplot.subplots(
         1, 2, figsize=(7.2, 4.0), layout="constrained"
     )
-    x, y = np.meshgrid(*[np.linspace(-1.1, 1.1, 80, dtype="float32")] * 2)
+    x, y = np.meshgrid(*[np.linspace(-1.1, 1.1, 40, dtype="float32")] * 2)
     states = np.stack([x.ravel(), y.ravel()], axis=1)
     norms = np.linalg.norm(f(states) - states, axis=1).reshape(x.shape)
-    left.contourf(x, y, norms, 12, cmap="Greys", alpha=0.5)
+    left.contourf(x, y, norms, 8, cmap="Greys", alpha=0.5)
     for name, (kind, color) in _SOLVERS.items():
         points, solution = solve(f, [-0.9, 0.9], kind(max_iter=60, tol=1e-5))
         left.plot(*np.transpose(points), "o-", ms=3, lw=1, color=color, label=name)

@@ -34,7 +34,7 @@ _PATTERNS = {
     "commit": r"(?:trained|Exported on \S+) at commit (\w+)",
 }
 
-_SPREAD = "## Spread"
+_SCORES, _SPREAD, _TRAINING = "## Scores", "## Spread", "## Training"
 
 
 class ModelCard(NamedTuple):
@@ -118,6 +118,7 @@ def refresh(name, runs, changes=(), accepts_worse=False, presets=FOLDER):
             "Pass --accept-worse to replace the old one."
         )
         return False
+    _keep_introduction(presets / name / CARD, exported / CARD)
     _replace(presets / name, exported)
     print(f"{name}: replaced; {change}")
     return True
@@ -139,8 +140,8 @@ def add_spread(name, runs, seeds, changes=(), presets=FOLDER):
     facts = machine.environment()
     listed, date = ", ".join(map(str, seeds)), facts["time"][:10]
     path = presets / name / CARD
-    card = path.read_text(encoding="utf-8").partition(_SPREAD)[0].rstrip()
-    text = f"""{card}
+    scores, _, training = path.read_text(encoding="utf-8").partition(_TRAINING)
+    text = f"""{scores.partition(_SPREAD)[0].rstrip()}
 
 {_SPREAD}
 
@@ -151,7 +152,8 @@ Other models with this config, with the seeds {listed}, trained on {date} by com
 ```text
 {report(directory)}
 ```
-"""
+
+{_TRAINING}{training}"""
     write_text(path, text)
 
 
@@ -168,6 +170,13 @@ def _trained(folder, config, changes):
     directory = enter(folder, config)
     variants.run(variants.make_jobs(directory), directory)
     return directory
+
+
+def _keep_introduction(old, new):
+    """Copies the text above the scores, which a person wrote, into a new model card."""
+    introduction = old.read_text(encoding="utf-8").partition(_SCORES)[0]
+    _, heading, rest = new.read_text(encoding="utf-8").partition(_SCORES)
+    write_text(new, introduction + heading + rest)
 
 
 def _replace(folder, exported):

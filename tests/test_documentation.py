@@ -1,8 +1,11 @@
 """Runs the examples of the README, of the docs and of the docstrings; looks for what
 they name."""
 
+import contextlib
 import doctest
 import importlib
+import inspect
+import io
 import json
 import pathlib
 import pkgutil
@@ -10,13 +13,16 @@ import re
 import runpy
 import shlex
 import types
+from decimal import Decimal
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 
 import deq_keras
+from deq_keras.models.kerashub import FOLDER
 from training import cli
 from training.config import reading, shipped
 
@@ -27,6 +33,12 @@ PAGES = {
     for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 }
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# A Python block, and what it prints: the text block directly after it.
+EXAMPLE = re.compile(
+    r"^```python\n(.*?)^```(?:\n+```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE
+)
+DECIMAL = re.compile(r"\d+\.\d*(?:e[+-]?\d+)?")
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(deq_keras.__path__, "deq_keras.")
@@ -105,9 +117,42 @@ def slow_if_long(names):
 def test_examples_of_a_page_run(page, tmp_path, monkeypatch):
     """In order, as a reader would type them."""
     monkeypatch.chdir(tmp_path)
+    run_examples(PAGES[page], page)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "card", sorted(FOLDER.glob("*/README.md")), ids=lambda card: card.parent.name
+)
+def test_examples_of_a_model_card_run(card):
+    run_examples(card.read_text(encoding="utf-8"), card.parent.name)
+
+
+def run_examples(text, page):
+    """Runs the Python blocks of a page, and compares what they print with the page.
+
+    Numbers must agree in the decimals that the page shows, but for one in the last. As
+    in doctests, `...` matches any text.
+    """
     names = {"__name__": "page"}
-    for code in blocks(page, "python"):
-        exec(compile(code, page, "exec"), names)
+    for code, expected in EXAMPLE.findall(text):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(code, page, "exec"), names)
+        if expected:
+            shown = iter(DECIMAL.findall(expected))
+            found = DECIMAL.sub(
+                lambda one, shown=shown: _nearby(one[0], next(shown, one[0])),
+                printed.getvalue(),
+            )
+            is_same = doctest.OutputChecker().check_output(expected, found, FLAGS)
+            assert is_same, f"{page} shows\n{expected}but prints\n{found}"
+
+
+def _nearby(number, shown):
+    """Returns the number that a page shows if another one differs by rounding."""
+    decimals = -Decimal(shown).as_tuple().exponent
+    is_near = abs(Decimal(number) - Decimal(shown)) <= Decimal(10) ** -decimals
+    return shown if is_near else number
 
 
 def test_commands_are_valid(monkeypatch):
@@ -121,8 +166,10 @@ def test_commands_are_valid(monkeypatch):
 def test_blocks_have_a_language_that_is_tested():
     for page, text in PAGES.items():
         languages = [language for language, _ in BLOCK.findall(text)]
-        assert set(languages) <= {"python", "sh"}, page
+        assert set(languages) <= {"python", "sh", "text"}, page
         assert text.count("```") == 2 * len(languages), page
+        outputs = [output for _, output in EXAMPLE.findall(text) if output]
+        assert languages.count("text") == len(outputs), page
 
 
 def test_links_and_names_exist():
@@ -147,6 +194,22 @@ def test_reference_has_every_public_name():
         public = importlib.import_module(package).__all__
         listed = {name for name in names if name.rpartition(".")[0] == package}
         assert listed == {f"{package}.{name}" for name in public}
+
+
+def test_listed_members_exist():
+    """Members that pages of the reference list: MkDocs ignores unknown ones."""
+    entry = r"^::: (\S+)\n    options:\n      members: \[(.*)\]$"
+    found = re.findall(entry, "\n".join(PAGES.values()), re.MULTILINE)
+    assert len(found) > 20
+    for name, members in found:
+        cls = pkgutil.resolve_name(name)
+        for member in members.split(", "):
+            assert inspect.getdoc(getattr(cls, member)), f"{name}.{member}"
+
+
+def test_citation_has_the_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == deq_keras.__version__
 
 
 def test_every_config_key_has_a_meaning():
@@ -203,6 +266,15 @@ def test_figures_of_results_are_drawn(tmp_path):
 
 
 @pytest.mark.slow
+def test_figures_of_concepts_are_drawn(tmp_path):
+    script = runpy.run_path(str(DOCS / "make_concept_pictures.py"))
+    script["main"](tmp_path)
+    for name in script["FIGURES"]:
+        assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+        assert (DOCS / "images" / f"{name}.svg").exists()
+
+
+@pytest.mark.slow
 def test_pictures_of_reasoning_are_drawn_from_the_presets(tmp_path):
     script = runpy.run_path(str(DOCS / "make_reasoning_pictures.py"))
     script["main"](tmp_path)
@@ -215,6 +287,5 @@ def test_pictures_of_reasoning_are_drawn_from_the_presets(tmp_path):
 def test_docstring_examples_run(name):
     names = {"deq_keras": deq_keras, "keras": keras, "np": np, "tf": tf}
     module = importlib.import_module(name)
-    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    result = doctest.testmod(module, extraglobs=names, optionflags=flags)
+    result = doctest.testmod(module, extraglobs=names, optionflags=FLAGS)
     assert result.failed == 0

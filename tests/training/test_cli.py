@@ -13,6 +13,7 @@ import yaml
 import deq_keras
 from training.cli import main
 from training.config import reading as configs
+from training.config import shipped
 from training.runs.callbacks import EpochRecorder
 from training.runs.work_directory import WorkDirectory
 
@@ -288,3 +289,10 @@ def test_diverged_training_has_status_1(config_file, tmp_path, capsys):
         arguments += ["--set", override]
     assert main(arguments) == 1
     assert "The loss is" in capsys.readouterr().err
+
+
+def test_configs_are_listed_with_their_subjects(capsys):
+    assert main(["configs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == shipped.names()
+    assert all(len(line.split(maxsplit=1)[1]) > 5 for line in lines[1:])

@@ -160,6 +160,9 @@ def parser():
     _add_import_checkpoint(commands)
     _add_demo(commands)
     _add_reproduce(commands)
+    _add(commands, "configs", "list the configs of the package").set_defaults(
+        command="list_configs"
+    )
     _add(commands, "doctor", "print the machine, the versions and a self-test")
     table = _add(commands, "report", "print the table of a run")
     table.add_argument("work_dir", help="the work directory of a run")

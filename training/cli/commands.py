@@ -8,6 +8,7 @@ from ..config import shipped
 from ..errors import InputError
 from ..evaluation.report import report as report_of
 from ..evaluation.report import score_table
+from ..evaluation.summary import aligned
 from ..files import records
 from ..runs import cluster
 from ..runs.work_directory import WorkDirectory
@@ -25,6 +26,7 @@ __all__ = [
     "export",
     "generate",
     "import_checkpoint",
+    "list_configs",
     "report",
     "reproduce",
     "train",
@@ -290,6 +292,15 @@ def import_checkpoint(arguments):
     path = arguments.checkpoint
     model = conversion.import_checkpoint(path, arguments.out, architecture)
     print(f"Wrote {arguments.out}: {model.count_params():,} parameters.")
+
+
+def list_configs(arguments):
+    """Prints the shipped configs, which `train` accepts by name."""
+    del arguments
+    rows = [["name", "subject"]]
+    print(
+        aligned(rows + [[name, shipped.subject(name)] for name in shipped.names()], 2)
+    )
 
 
 def doctor(arguments):

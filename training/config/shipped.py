@@ -1,6 +1,7 @@
 """The configs that come with the package, found by names such as `digits/main`."""
 
 import os
+import re
 from pathlib import Path
 
 from ..errors import InputError
@@ -16,6 +17,14 @@ if not FOLDER.exists():
 def names():
     """Returns the names of all shipped configs."""
     return sorted(f"{path.parent.name}/{path.stem}" for path in FOLDER.glob("*/*.yaml"))
+
+
+def subject(name):
+    """Returns the first sentence of the comment at the top of a shipped config."""
+    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    comment = re.match(r"(?:#.*\n)*", text)[0]
+    words = " ".join(comment.replace("#", " ").split())
+    return re.match(r".*?(?<! al)[.?:](?= |$)", words)[0].rstrip(".:")
 
 
 def find(text):

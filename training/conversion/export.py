@@ -90,25 +90,30 @@ def export_preset(directory, name, model, path):
 
 
 def _card(directory, name, model):
+    """Returns a model card. A person adds the task, the limits and the inputs."""
     config = to_yaml(directory.config).strip()
     facts = machine.environment()
     versions = ", ".join(f"{k} {v}" for k, v in facts["versions"].items() if v)
-    return f"""# {type(model).__name__}, {model.count_params():,} parameters
+    kind = type(model).__name__
+    return f"""# {kind}, {model.count_params():,} weights
 
-Exported on {facts["time"][:10]} at commit {facts["commit"] or "unknown"}, on one
-{facts["processor"]}: {versions}.
-
-## Config
-
-One run, `{name}`.
-
-```yaml
-{config}
-```
+`deq_keras.models.{kind}.from_preset(FOLDER)` loads the model. Inputs have the shape
+`{model.input_shape}`, outputs `{model.output_shape}`.
 
 ## Scores
 
 ```text
 {report(directory)}
+```
+
+## Training
+
+One run, `{name}`.
+
+Exported on {facts["time"][:10]} at commit {facts["commit"] or "unknown"}, on one
+{facts["processor"]}: {versions}.
+
+```yaml
+{config}
 ```
 """

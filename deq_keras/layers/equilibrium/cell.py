@@ -78,7 +78,15 @@ class EquilibriumCell(CompositeLayer):
         return tree.map_structure(ops.zeros_like, injection)
 
     def call(self, state: Nest, injection: Nest) -> Nest:
-        """Returns f(state, injection), a state of the same structure."""
+        """Returns f(state, injection).
+
+        Args:
+            state: Nest of tensors `(batch, ...)`, like the result of `initial_state`.
+            injection: Result of `inject`.
+
+        Returns:
+            Nest with the structure, the shapes and the dtypes of `state`.
+        """
         raise NotImplementedError(
             f"{type(self).__name__} must implement `call(state, injection)`."
         )

@@ -83,7 +83,15 @@ class PackagedBackbone(ArraySpecs):
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
-        """See `keras_hub.models.Backbone.from_preset`."""
+        """Returns a backbone from a preset; see `keras_hub.models.Backbone`.
+
+        Args:
+            preset: String. A name in `presets`, the path of a folder that
+                `save_to_preset` wrote, or a handle that KerasHub downloads.
+            load_weights: Boolean. If false, the weights are initialized. Defaults to
+                `True`.
+            **kwargs: Arguments of the class, which replace those of the preset.
+        """
         if "backbone" not in cls.presets.get(preset, {}):
             return super().from_preset(preset_path(preset), load_weights, **kwargs)
         if load_weights:
@@ -186,7 +194,15 @@ class RestorableTask(ArraySpecs):
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
-        """See `keras_hub.models.Task.from_preset`."""
+        """Returns a task from a preset; see `keras_hub.models.Task`.
+
+        Args:
+            preset: String. A name in `presets`, the path of a folder that
+                `save_to_preset` wrote, or a handle that KerasHub downloads.
+            load_weights: Boolean. If false, the weights are initialized. Defaults to
+                `True`.
+            **kwargs: Arguments of the class, which replace those of the preset.
+        """
         if "backbone" not in cls.presets.get(preset, {}):
             return super().from_preset(preset_path(preset), load_weights, **kwargs)
         # KerasHub passes these arguments to the backbone.

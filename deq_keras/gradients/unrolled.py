@@ -30,7 +30,8 @@ class UnrolledGradient(EquilibriumGradient):
             that memory holds c states of the solver's loop, with its history, and the
             activations of 1 / c of the budget. Only the weights of a cell, the
             injection and the initial state get a gradient, not other tensors that f
-            captures. Applies to training only. Defaults to `None`: one evaluation.
+            captures. Applies to training only. Defaults to `None`: memory holds all
+            activations.
 
     Example:
 

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from deq_keras.core.checks import check_open_fraction, check_positive
@@ -96,6 +97,11 @@ class ReconstructionCell(EquilibriumCell):
         if not self.built:
             shapes = [tuple(one.shape) for one in (measurements, *noise)]
             self.build(shapes if noise else shapes[0])
+        expected = self.operator.measurement_shape
+        if None not in measurements.shape[1:]:
+            self.operator.check_shape("measurements", measurements.shape, expected)
+        # A function that was traced for several sizes finds out at run time.
+        measurements = tf.ensure_shape(measurements, (None, *expected))
         back = self.operator.adjoint(at_least_float32(measurements))
         seen = ops.cast(back, self.compute_dtype)
         if noise:

@@ -5,6 +5,7 @@ import re
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from deq_keras import layers
 
@@ -124,3 +125,14 @@ def test_bad_input_is_refused(name, received, call):
         call()
     message = str(error.value)
     assert name in message and "Received: " in message
+
+
+def test_a_built_layer_refuses_images_of_another_size():
+    deq = layers.DEQ(_cell())
+    model = keras.Sequential([keras.Input(SHAPE), deq])
+    assert model.predict(IMAGES, verbose=0).shape == IMAGES.shape
+    with pytest.raises(ValueError, match=r"measurements of shape \(2, 6, 8, 1\)"):
+        deq(_images(2, 6, 8, 1))
+    # Keras traces `predict` again, for any height.
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[2,6,8,1\]"):
+        model.predict(_images(2, 6, 8, 1), verbose=0)

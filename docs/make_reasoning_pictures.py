@@ -1,4 +1,4 @@
-"""Draws how shipped presets solve a maze and a Sudoku, for docs/results/reasoning.md.
+"""Draws how shipped presets solve a maze and a Sudoku, for docs/results/larger.md.
 
     PYTHONPATH=. python docs/make_reasoning_pictures.py
 

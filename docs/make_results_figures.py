@@ -69,7 +69,7 @@ def labeled(x_label, y_label):
 
 
 def copy_memory():
-    rows = table("copy_memory", "| | weights")
+    rows = table("explicit", "| network | weights | epochs | training")
     figure, axes = labeled("test loss [nats per position]", "")
     names = [row[0].partition(",")[0] for row in rows]
     losses, published = ([value(row[column]) for row in rows] for column in (4, 5))
@@ -83,7 +83,7 @@ def copy_memory():
 
 
 def costs():
-    rows = table("costs", "| | weights | evaluations")
+    rows = table("costs", "| network | weights")
     names, colors, model, is_plain = [], [], "", True
     for row in rows:
         model, is_plain = (row[0], True) if row[1] else (model, is_plain and not row[0])
@@ -133,7 +133,7 @@ def _bars(rows, names, colors, panels):
 
 
 def gpu():
-    f_times, *rows = table("costs", "| | transformer layer, 1024 wide")[:4]
+    f_times, *rows = table("costs", "| quantity | transformer layer, 1024 wide")[:4]
     figure, all_axes = pyplot.subplots(1, 2, figsize=(4.8, 2.3), sharey=True)
     workloads = {"transformer layer": 1, "conv block": 3}
     for axes, (workload, first) in zip(all_axes, workloads.items(), strict=True):
@@ -161,19 +161,19 @@ def gpu():
 
 
 def defaults():
-    rows = table("defaults", "| task | default")
-    models = {"default": (PLAIN, 1, 2), "twin": (EXPLICIT, 3, 4)}
+    rows = table("explicit", "| task | DEQ [%]")
+    models = {"DEQ": (PLAIN, 1, 2), "twin": (EXPLICIT, 3, 4)}
     return _kept(rows, [row[0] for row in rows], models)
 
 
 def transport():
-    rows = table("transport", "| task, cell")
+    rows = table("explicit", "| task, cell")
     scores, later = rows[::2], rows[1::2]
     joined = [row + below for row, below in zip(scores, later, strict=True)]
     names = [re.split(r"[,;]", row[0].replace('"', ""))[0] for row in scores]
     width = len(rows[0])
     models = {
-        "default": (PLAIN, 2, width + 2),
+        "DEQ": (PLAIN, 2, width + 2),
         "twin of 6": (TWIN_OF_SIX, 4, width + 4),
         "twin of 12": (EXPLICIT, 5, width + 5),
     }
@@ -201,20 +201,15 @@ def _kept(rows, names, models):
 
 
 def gradients():
-    rows, names = [], []
-    for row in table("gradients", "| | | parity"):
-        if row[0]:
-            names.append(re.sub('[`"†]|=True|solver=', "", row[0]).strip())
-            accuracy = row[2]
-        if row[1] == "s, MiB":
-            rows.append([accuracy, *row[2].split(", ")])
-    panels = {"accuracy [%]": 0, "training [s]": 1, "memory [MiB]": 2}
+    rows = table("gradients", "| gradient, parity")
+    names = [re.sub('[`"†]|=True|solver=', "", row[0]).strip() for row in rows]
+    panels = {"accuracy [%]": 1, "training [s]": 3, "memory [MiB]": 4}
     return _bars(rows, names, [PLAIN] * len(rows), panels)
 
 
 def language():
-    rows = table("language", "| | NFE 2")
-    counts = header("language", "| | NFE 2")
+    rows = table("explicit", "| model | NFE 2")
+    counts = header("explicit", "| model | NFE 2")
     figure, axes = labeled(
         "function evaluations (NFE)", "validation loss\n[nats per character]"
     )
@@ -260,8 +255,8 @@ def papers():
 
 
 def prefixes():
-    rows = [(row[0], row[1], value(row[2])) for row in table("prefixes", "| recipe")]
-    last = value(table("prefixes", "| bits")[-1][2])
+    rows = [(row[0], row[1], value(row[2])) for row in table("larger", "| recipe")]
+    last = value(table("larger", "| bits")[-1][2])
     names = [re.sub(r"^the same, |, as in.*", "", name) for name, _, _ in rows]
     names = [
         f"{name}\n({updates} updates)"
@@ -292,8 +287,8 @@ def _larger(first, noun, ends):
     figure, all_axes = pyplot.subplots(2, figsize=(4, 4.6), sharex=True)
     titles = ("equilibrium", "explicit twin, run for more layers")
     for number, (axes, title) in enumerate(zip(all_axes, titles, strict=True)):
-        rows = table("reasoning", first, number)
-        counts = header("reasoning", first, number)[: ends[number] - 1]
+        rows = table("larger", first, number)
+        counts = header("larger", first, number)[: ends[number] - 1]
         shades = pyplot.get_cmap("Greens" if number else "Blues")
         for index, row in enumerate(rows):
             cells = [[*values(cell), 0.0][:2] for cell in row[1 : ends[number]]]
@@ -315,7 +310,7 @@ def _larger(first, noun, ends):
 
 
 def synthetic():
-    rows = table("synthetic", "| γ")
+    rows = table("penalties", "| γ")
     figure, axes = labeled("weight of the penalty γ", "NFE to a residual of 1e-3")
     solvers = {"plain iteration": (3, "o"), "Anderson": (4, "^"), "Broyden": (5, "s")}
     for index, (name, (column, marker)) in enumerate(solvers.items()):
@@ -333,7 +328,7 @@ def synthetic():
 
 def vision():
     first = "| test accuracy [%] at NFE | 1 | 2 | 3 | 4 | 5 | 6 | 8 | 12 | 17"
-    rows, counts = table("vision", first), header("vision", first)
+    rows, counts = table("penalties", first), header("penalties", first)
     figure, (scores, residuals) = pyplot.subplots(2, figsize=(4, 4.6), sharex=True)
     for row, name, color in zip(
         rows, ("plain", "Frobenius penalty") * 2, (PLAIN, FROBENIUS) * 2, strict=True

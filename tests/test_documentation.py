@@ -259,8 +259,8 @@ def test_figures_of_results_are_drawn(tmp_path):
         drawn = tmp_path / f"{name}.svg"
         assert "<svg" in drawn.read_text()
         assert (DOCS / "images" / drawn.name).exists()
-    assert script["header"]("language", "| | NFE 2")[:3] == [2, 4, 6]
-    first, *_ = script["table"]("copy_memory", "| | weights")
+    assert script["header"]("explicit", "| model | NFE 2")[:3] == [2, 4, 6]
+    first, *_ = script["table"]("explicit", "| network | weights | epochs | training")
     assert script["values"](first[4]) == [float(first[4])]
     assert script["values"]("1.4e-5 ± 2e-6")[0] == 1.4e-5
 

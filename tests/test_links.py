@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import runpy
 import subprocess
 import unicodedata
 
@@ -64,21 +65,39 @@ def test_dead_anchors_are_found():
     assert dead_links(page, text) == ["#two", "results/costs.md#generation"]
 
 
-def test_commits_exist():
-    """Those that pages state as the origin of numbers."""
+def git(*arguments, **options):
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, **options)
 
-    def git(*arguments, **options):
-        command = ["git", "-C", str(ROOT), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, **options)
 
+@pytest.fixture
+def whole_history():
     if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
         pytest.skip("needs the whole history")
+
+
+@pytest.mark.usefixtures("whole_history")
+def test_commits_exist():
+    """Those that pages state as the origin of numbers."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     names = set(re.findall(r"\b(?=\w*[a-f])(?=\w*\d)[0-9a-f]{7}\b", text))
     kinds = git("cat-file", "--batch-check", input="\n".join(sorted(names))).stdout
     assert len(names) > 20
     found = {line.split()[0][:7] for line in kinds.splitlines() if " commit " in line}
     assert names - found == set()
+
+
+@pytest.mark.usefixtures("whole_history")
+def test_stale_results_refuses_unknown_commits():
+    script = runpy.run_path(str(ROOT / "docs" / "stale_results.py"))
+    pages = {page.name: page for page in (ROOT / "docs" / "results").glob("*.md")}
+    for name in script["PATHS"]:
+        text = pages[name].read_text(encoding="utf-8")
+        section, commit = next(script["stated_commits"](text))
+        assert section and git("cat-file", "-e", commit).returncode == 0, name
+    assert script["num_commits_since"](commit, ["deq_keras"]) > 0
+    with pytest.raises(ValueError, match="commit='0000000'"):
+        script["num_commits_since"]("0000000", ["deq_keras"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -30,6 +30,7 @@ def test_ratio_is_numerator_over_denominator():
     assert ratio.numerator.rounds == 2
 
 
+@pytest.mark.slow
 def test_worker_calls_functions_until_it_fails():
     with measuring.Worker() as call:
         for value in (1.0, 2.0):
@@ -237,9 +238,8 @@ def contest(**changes):
     return time_to_accuracy.Contest(load, build, **{**values, **changes})
 
 
-@pytest.mark.parametrize(
-    "kind", ["DEQ", pytest.param("weight-tied", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["DEQ", "weight-tied"])
 def test_training_ends_at_the_target(kind):
     keras.utils.set_random_seed(0)
     small = contest()

@@ -1,5 +1,6 @@
 """What every test starts from: fixed seeds, float32, and three ways to run it."""
 
+import contextlib
 import fcntl
 import gc
 import os
@@ -9,6 +10,9 @@ import sys
 import keras
 import pytest
 import tensorflow as tf
+
+from deq_keras import layers
+from deq_keras.layers.equilibrium import cell_contract
 
 _IS_CHILD = "DEQ_KERAS_LARGE_TEST"
 
@@ -68,6 +72,29 @@ def alone_if_large(request, fresh_keras, tmp_path_factory):
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
         gc.collect()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cells_checked_once():
+    """Checks the independence of samples once for each config of a cell of the package,
+    not in every layer: the evaluations took a twentieth of the time of the tests."""
+    check, passed = cell_contract.check_samples, set()
+
+    def check_once(layer, examples, mask=None):
+        cell, key = layer.cell, None
+        if type(cell).__name__ in layers.__all__:
+            with contextlib.suppress(TypeError):  # A function has no config.
+                key = type(cell), repr({**cell.get_config(), "name": None})
+        if key in passed:
+            layer._checked_samples = True
+            return
+        check(layer, examples, mask)
+        if key and layer._checked_samples:
+            passed.add(key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cell_contract, "check_samples", check_once)
+        yield
 
 
 def pytest_collection_finish():

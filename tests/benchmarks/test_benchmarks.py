@@ -115,7 +115,7 @@ def test_derivatives_equal_the_jacobian():
     np.testing.assert_allclose(thrice, slope**3 * cell._cotangent, rtol=1e-9)
 
 
-@pytest.mark.parametrize("remat", [False, True])
+@pytest.mark.parametrize("remat", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_truncated_step_equals_the_step_by_hand(remat):
     workload = tiny("float64")
     expected = gradients.step_by_hand(workload, 3)()

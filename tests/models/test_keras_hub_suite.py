@@ -158,7 +158,7 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("name", [*LANGUAGE[:-1], slow(LANGUAGE[-1])])
+@pytest.mark.parametrize("name", LANGUAGE)
 def test_language_task(suite, name, monkeypatch):
     preprocessor = models.DEQTransformerCausalLMPreprocessor(
         _alphabet(), sequence_length=8

@@ -39,13 +39,6 @@ def test_config_file_of_another_backend_raises(tmp_path):
     assert "keras.json" in result.stderr
 
 
-def test_variable_overrides_the_config_file(tmp_path):
-    (tmp_path / "keras.json").write_text(json.dumps({"backend": "jax"}))
-    code = "import deq_keras; print(deq_keras.DEQ.__name__)"
-    result = _run(["-c", code], tmp_path, KERAS_BACKEND="tensorflow")
-    assert result.stdout.strip() == "DEQ", result.stderr
-
-
 def test_command_line_has_no_traceback(tmp_path):
     code = "import sys; from training.cli import main; sys.exit(main())"
     arguments = ["-c", code, "demo", "digits"]

@@ -104,13 +104,3 @@ def test_stale_results_refuses_unknown_commits():
 def test_pages_install_from_a_clone(page):
     """The package is not published: its name may be somebody else's."""
     assert not re.search(r"pip install \S*deq.keras", page.read_text(encoding="utf-8"))
-
-
-def test_strict_mode_of_mkdocs_sees_warnings():
-    """`mkdocs build --quiet --strict` passes with warnings: quiet hides them."""
-    commands = re.findall(r"mkdocs build.*", (ROOT / ".ci" / "run").read_text())
-    assert commands
-    for command in commands:
-        assert "--strict" in command
-        assert "quiet" not in command
-        assert " -q" not in command

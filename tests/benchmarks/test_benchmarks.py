@@ -30,6 +30,7 @@ def test_ratio_is_numerator_over_denominator():
     assert ratio.numerator.rounds == 2
 
 
+@pytest.mark.slow
 def test_worker_calls_functions_until_it_fails():
     with measuring.Worker() as call:
         for value in (1.0, 2.0):
@@ -114,7 +115,7 @@ def test_derivatives_equal_the_jacobian():
     np.testing.assert_allclose(thrice, slope**3 * cell._cotangent, rtol=1e-9)
 
 
-@pytest.mark.parametrize("remat", [False, True])
+@pytest.mark.parametrize("remat", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_truncated_step_equals_the_step_by_hand(remat):
     workload = tiny("float64")
     expected = gradients.step_by_hand(workload, 3)()
@@ -237,9 +238,8 @@ def contest(**changes):
     return time_to_accuracy.Contest(load, build, **{**values, **changes})
 
 
-@pytest.mark.parametrize(
-    "kind", ["DEQ", pytest.param("weight-tied", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["DEQ", "weight-tied"])
 def test_training_ends_at_the_target(kind):
     keras.utils.set_random_seed(0)
     small = contest()

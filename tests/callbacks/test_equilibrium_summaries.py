@@ -34,7 +34,7 @@ def fitted(
     **arguments,
 ):
     """Returns the history of a training, and the seed at its end."""
-    x = np.random.default_rng(0).normal(size=(36, 3)).astype("float32")
+    x = np.random.default_rng(0).normal(size=(18, 3)).astype("float32")
     inputs = x[:4] if inputs is None else inputs
     watching = EquilibriumSummaries(layer, lambda: inputs, folder, **arguments)
     fit = {"batch_size": 8, "epochs": epochs, "verbose": 0, "validation_split": 0.1}

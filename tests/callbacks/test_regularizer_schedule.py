@@ -67,13 +67,13 @@ def test_probability_of_a_penalty():
     model, deq = _model()
 
     def fraction(step):
-        return tf.where(step < 5, 0.0, tf.where(step < 25, 0.5, 1.0))
+        return tf.where(step < 2, 0.0, tf.where(step < 14, 0.5, 1.0))
 
     schedule = callbacks.RegularizerSchedule(deq, probability=fraction)
-    penalties = np.array(_fit(model, schedule, epochs=30)["deq_penalty"])
-    assert not penalties[:5].any()
-    assert 5 < np.count_nonzero(penalties[5:25]) < 15
-    assert penalties[25:].all()
+    penalties = np.array(_fit(model, schedule, epochs=16)["deq_penalty"])
+    assert not penalties[:2].any()
+    assert 2 < np.count_nonzero(penalties[2:14]) < 10
+    assert penalties[14:].all()
 
 
 def test_files_keep_the_factor_and_not_the_schedule(tmp_path):

@@ -163,7 +163,7 @@ def test_release_of_2019():
 def test_names_of_wrappers_are_dropped():
     state_dict = _state_dict("plain")
     expected = locuslab.load_deq_transformer(state_dict).get_weights()
-    for prefix in ("module.", "model.module.", "_orig_mod."):
+    for prefix in ("model.module.", "_orig_mod."):
         wrapped = {prefix + name: array for name, array in state_dict.items()}
         received = locuslab.load_deq_transformer(wrapped).get_weights()
         np.testing.assert_equal(received, expected, err_msg=prefix)

@@ -11,6 +11,7 @@ from deq_keras import gradients, models, regularizers, solvers
 from deq_keras.converters import locuslab
 from deq_keras.core.linearization import linearize
 from tests.golden import arrays
+from tests.regimes import slow
 
 SIZES = [(8, 16), (16, 8), (24, 4)]  # Channels, height and width of each scale.
 TIGHT = solvers.Broyden(max_iter=60, tol=1e-10, history=60)
@@ -316,10 +317,9 @@ def test_wrappers_and_copies_are_ignored():
     assert expected.backbone.kernel_size == [[5, 3]]
 
 
-@pytest.mark.parametrize("zoo", ["none", "blocks", "all"])
-def test_names_and_norms_of_torchdeq(zoo):
+@pytest.mark.parametrize("normalized", [slow("branches."), ""], ids=["blocks", "all"])
+def test_names_and_norms_of_torchdeq(normalized):
     """Its ImageNet model normalizes the weights of the blocks, the other one all."""
-    normalized = {"none": (), "blocks": "branches.", "all": ""}[zoo]
     state_dict = {}
     for name, array in _state_dict().items():
         cell = name.removeprefix("fullstage.")
@@ -334,7 +334,7 @@ def test_names_and_norms_of_torchdeq(zoo):
         else:
             state_dict[name] = array
     backbone = _load(state_dict, dtype="float64").backbone
-    assert backbone.weight_normalization == (zoo != "none")
+    assert backbone.weight_normalization
     cell, golden = backbone.deq.cell, _golden()
     injection = cell.inject(backbone.stem(_images(), training=True), training=True)
     value = cell(_maps(golden["zr"]), injection)

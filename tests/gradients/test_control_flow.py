@@ -12,21 +12,22 @@ from tests.layers.cells import FunctionCell
 from tests.regimes import slow
 
 INPUTS = np.random.RandomState(0).normal(size=(3, 4)).astype("float32")
-OF_EACH = pytest.mark.parametrize(
-    "gradient",
-    [
-        gradients.TruncatedGradient(8, 0, remat=True),
-        "neumann",
-        slow("unrolled"),
-        slow("reversible"),
-    ],
-    ids=lambda gradient: str(gradient)[:17],
-)
+GRADIENTS = {
+    "truncated": gradients.TruncatedGradient(8, 0, remat=True),
+    **{name: name for name in ("neumann", "unrolled", "reversible")},
+}
+
+
+def _fast(name):
+    """All gradients, of which all but one are slow tests."""
+    parameters = [one if one == name else slow(one) for one in GRADIENTS]
+    return pytest.mark.parametrize("gradient", parameters)
 
 
 def _layer(gradient):
     solver = solvers.FixedPointIteration(21, 1e-6)
-    deq = layers.DEQ(layers.DenseCell(4, seed=1), solver, gradient, None)
+    cell = layers.DenseCell(4, seed=1)
+    deq = layers.DEQ(cell, solver, GRADIENTS[gradient], None)
     deq(INPUTS)
     return deq
 
@@ -38,7 +39,7 @@ def _gradients(deq, apply, inputs):
     return tape.gradient(loss, weights)
 
 
-@OF_EACH
+@_fast("truncated")
 def test_branch_in_a_loop_has_the_gradient_of_plain_calls(gradient):
     deq = _layer(gradient)
 
@@ -61,7 +62,7 @@ def test_branch_in_a_loop_has_the_gradient_of_plain_calls(gradient):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
 
 
-@OF_EACH
+@_fast("neumann")
 def test_vectorized_map_gives_gradients_of_each_sample(gradient):
     deq = _layer(gradient)
 

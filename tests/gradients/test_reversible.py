@@ -85,7 +85,7 @@ def test_one_step_of_a_scalar():
 @pytest.mark.parametrize(
     "dtype, tolerance, regime",
     [
-        ("float32", 1e-6, "graph"),
+        slow("float32", 1e-6, "graph"),
         ("float32", 1e-6, "xla"),
         ("float64", 1e-12, "eager"),
     ],

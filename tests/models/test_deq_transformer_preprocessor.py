@@ -8,7 +8,7 @@ from deq_keras import models, solvers, tokenizers
 
 TEXT = "to be or not to be\n"
 # Graphs of plain iterations are traced faster than graphs of Anderson's.
-FAST = solvers.FixedPointIteration(max_iter=3, tol=None)
+FAST = solvers.FixedPointIteration(max_iter=2, tol=None)
 TOKENIZERS = {
     "character": lambda: tokenizers.CharacterTokenizer(sorted(set(TEXT))),
     "byte": lambda: keras_hub.tokenizers.ByteTokenizer(lowercase=False),
@@ -77,20 +77,20 @@ def test_prompts_are_padded(model):
 
 def test_generates_text_as_ids_are_generated(model):
     texts = ["to be", "to"]
-    generated = model.generate(texts, max_length=10)
-    inputs = model.preprocessor.generate_preprocess(texts, sequence_length=10)
+    generated = model.generate(texts, max_length=8)
+    inputs = model.preprocessor.generate_preprocess(texts, sequence_length=8)
     outputs = model.generate_function(inputs, stop_token_ids=None)
     assert generated == model.preprocessor.generate_postprocess(outputs)
     for text, prompt in zip(generated, texts, strict=True):
         assert text.startswith(prompt)
         assert len(text) > len(prompt)
     dataset = tf.data.Dataset.from_tensor_slices(texts).batch(2)
-    assert model.generate(dataset, max_length=10) == generated
-    assert model.generate("to", max_length=10) == model.generate(["to"], 10)[0]
+    assert model.generate(dataset, max_length=8) == generated
+    assert model.generate("to", max_length=8) == model.generate(["to"], 8)[0]
 
 
 def test_files_and_presets_hold_the_tokenizer(model, tmp_path):
-    expected = model.generate("to be", max_length=10)
+    expected = model.generate("to be", max_length=8)
     model.save(tmp_path / "model.keras")
     model.save_to_preset(str(tmp_path / "preset"))
     models.NextTokenLossModel(model).save(tmp_path / "loss.keras")
@@ -101,7 +101,7 @@ def test_files_and_presets_hold_the_tokenizer(model, tmp_path):
     restored[1].compile(sampler="greedy")
     for copy in restored:
         copy.run_eagerly = True
-        assert copy.generate("to be", max_length=10) == expected
+        assert copy.generate("to be", max_length=8) == expected
     causal_lm = keras.saving.load_model(tmp_path / "loss.keras").causal_lm
     for copy in (*restored, causal_lm):
         assert isinstance(copy.preprocessor, models.DEQTransformerCausalLMPreprocessor)

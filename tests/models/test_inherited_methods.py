@@ -61,7 +61,7 @@ def _trained(backbone, inputs):
     "make, names",
     [
         (_deq_transformer, ["injection_projection"]),
-        (_transformer_xl, ["query_key_value"]),
+        slow(_transformer_xl, ["query_key_value"]),
         slow(_deq_trellisnet, ["convolution", "injection_convolution"]),
         slow(_trellisnet, ["convolution", "injection_convolution"]),
     ],

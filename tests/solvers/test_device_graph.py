@@ -161,7 +161,8 @@ def _xla_program(function, inputs):
     return compiled.experimental_get_compiler_ir(inputs)(stage="optimized_hlo")
 
 
-@pytest.mark.parametrize("cls", [slow(solvers.Anderson), solvers.Broyden])
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", [solvers.Anderson, solvers.Broyden])
 def test_xla_copies_no_history(cls):
     """Rotating columns would be copied in each evaluation, one by one."""
     program = _xla_program(lambda b: _solve(cls(max_iter=8), b), tf.zeros((8, 1000)))
@@ -187,7 +188,8 @@ def test_xla_does_not_copy_the_history_for_the_adjoint():
     assert not re.findall(r"= f32\[7,8,1000\]\S* copy\(", program)
 
 
-@pytest.mark.parametrize("tol, is_counted", [(None, True), slow(1e-3, False)])
+@pytest.mark.slow
+@pytest.mark.parametrize("tol, is_counted", [(None, True), (1e-3, False)])
 def test_xla_counts_the_iterations_of_a_fixed_budget(tol, is_counted):
     solver = solvers.Anderson(max_iter=7, tol=tol)
     program = _xla_program(lambda bias: _solve(solver, bias), tf.zeros((4, 8)))

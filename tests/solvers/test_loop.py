@@ -9,12 +9,6 @@ from deq_keras.testing.problems import ZOO
 from tests.harness import solution_of
 
 
-def _traced(solver, problem):
-    return tf.function(
-        lambda z: solver.solve(problem.function, solvers.SolveRequest(z))
-    ).get_concrete_function(problem.initial_state)
-
-
 @pytest.mark.parametrize(
     "solver, budget, expected",
     [
@@ -29,35 +23,9 @@ def test_number_of_stored_states(solver, budget, expected):
     assert _memory_of(solver, tf.zeros((2, 5)), budget) == expected
 
 
-def test_loop_carries_only_its_memory(solver_class):
-    budget = 6
-    solver = solver_class(max_iter=budget)
-    problem = ZOO["tanh"]("float32")
-    traced = _traced(solver, problem)
-    loops = [op for op in traced.graph.get_operations() if "While" in op.type]
-    assert len(loops) == 1
-    shape = tuple(problem.initial_state.shape)
-    # Loop inputs that leave the loop unchanged are captured weights, not variables.
-    carried = [t for t in loops[0].outputs if tuple(t.shape) == shape]
-    # The next point, the best point and the best value are the base class's own.
-    captured = sum(tuple(t.shape) == shape for t in _captured(loops[0]))
-    expected = 3 + _memory_of(solver, problem.initial_state, budget)
-    assert len(carried) - captured == expected
-
-
 def _memory_of(solver, state, budget):
     memory = tf.nest.flatten(solver.init(state, budget))
     return sum(tuple(leaf.shape) == tuple(state.shape) for leaf in memory)
-
-
-def _captured(loop):
-    """Loop variables that the body returns as it got them."""
-    body = loop.graph._get_function(loop.get_attr("body").name).graph
-    return [
-        output
-        for output, got in zip(body.outputs, body.inputs, strict=True)
-        if output is got
-    ]
 
 
 def test_broyden_restarts_when_its_memory_is_full():

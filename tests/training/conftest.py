@@ -4,6 +4,7 @@ import copy
 
 import filelock
 import pytest
+import tensorflow as tf
 
 from training.config import reading as configs
 from training.runs.work_directory import WorkDirectory
@@ -40,6 +41,14 @@ SMALL = {
 def small():
     """The plain config of a small classifier, to change as a test likes."""
     return copy.deepcopy(SMALL)
+
+
+@pytest.fixture
+def no_graphs():
+    """Runs functions eagerly: tracing a small model takes longer than a few solves."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(scope="session")

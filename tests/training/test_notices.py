@@ -49,13 +49,16 @@ def test_error_is_one_line(program):
     assert line.startswith("deq-keras: error: nowhere")
 
 
-def test_first_operation_logs_nothing():
+def test_first_operation_logs_nothing(tmp_path):
+    """Also where a variable overrides the backend of Keras' config file."""
+    (tmp_path / "keras.json").write_text('{"backend": "jax"}')
     source = (
         "from training.cli import notices; notices.hide()\n"
-        "import tensorflow as tf, sys\n"
-        "print(int(tf.constant(1)), 'own', file=sys.stderr)"
+        "import deq_keras, sys, tensorflow as tf\n"
+        "print(int(tf.constant(1)), deq_keras.DEQ.__name__, file=sys.stderr)"
     )
-    assert _run([sys.executable, "-c", source]).stderr == "1 own\n"
+    keras = {"KERAS_HOME": str(tmp_path), "KERAS_BACKEND": "tensorflow"}
+    assert _run([sys.executable, "-c", source], **keras).stderr == "1 DEQ\n"
 
 
 def test_level_of_the_user_takes_precedence():

@@ -186,29 +186,18 @@ def _chaotic_data(num_second):
 
 
 def test_samples_without_a_reference_break_the_promise():
+    """In a nested model, whose output is a distribution over classes."""
     layer = layers.DEQ(HalfChaotic(), solvers.FixedPointIteration(30), name="deq")
+    inner = keras.Sequential([keras.Input((6,)), layer])
+    # The call of another model, and a model that ends in the layer.
+    keras.Sequential([keras.Input((6,)), keras.layers.ReLU(), inner])
+    model = keras.Sequential([keras.Input((6,)), inner, keras.layers.Dense(2)])
+    candidates = [solvers.FixedPointIteration(20)]
     data = _chaotic_data(num_second=50)
-    layer(data)
-    tuning = tune(
-        *(layer, data, 0.05),
-        answer=lambda state: keras.ops.argmax(state, -1),
-        batch_size=100,
-        candidates=[solvers.FixedPointIteration(20)],
-    )
+    tuning = tune(model, data, 0.05, batch_size=100, candidates=candidates)
     assert tuning.num_without_reference == 50
     assert tuning.confirmation[:2] == (50, 100)
     assert not tuning.is_confirmed
-
-
-def test_the_argmax_of_a_nested_model():
-    layer = layers.DEQ(layers.DenseCell(4), solvers.FixedPointIteration())
-    inner = keras.Sequential([keras.Input((3,)), layer])
-    # The call of another model, and a model that ends in the layer.
-    keras.Sequential([keras.Input((3,)), keras.layers.ReLU(), inner])
-    model = keras.Sequential([keras.Input((3,)), inner, keras.layers.Dense(2)])
-    data = np.random.RandomState(0).normal(size=(130, 3)).astype("float32")
-    tuning = tune(model, data, 0.05, candidates=[solvers.FixedPointIteration(20)])
-    assert tuning.selection.num_samples == 65
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ class Subclassed(keras.Model):
     def __init__(self):
         super().__init__()
         self.deq = _tanh(gradient="phantom")
-        self.deq.solver = solvers.FixedPointIteration(max_iter=20, tol=1e-6)
+        self.deq.solver = solvers.FixedPointIteration(max_iter=6, tol=1e-6)
         self.head = keras.layers.Dense(1)
 
     def call(self, inputs, training=None):

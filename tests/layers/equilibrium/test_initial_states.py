@@ -135,9 +135,3 @@ class TestDrawn:
         assert np.all(value[MASK] != 0.0)
         state = _state(deq, TEXTS, MASK, seed=1).numpy()
         np.testing.assert_array_equal(state[~MASK], 0.0)
-
-    def test_config(self):
-        state = initial_states.Mixed(["cell", initial_states.Normal(0.3)], [0.5, 0.5])
-        deq = layers.DEQ(TanhCell(3), initial_state=state)
-        copy = layers.DEQ.from_config(deq.get_config())
-        assert repr(copy.initial_state) == repr(state)

@@ -298,7 +298,8 @@ def test_nan_in_the_data_below_a_stem_is_seen_by_the_next_step():
     "gradient, mode",
     [
         ("implicit", {"run_eagerly": True}),
-        (TRUNCATED, {}),
+        (TRUNCATED, {"run_eagerly": True}),
+        slow(TRUNCATED, {}),
         slow(TRUNCATED, {"jit_compile": True}),
         slow("unrolled", {}),
     ],

@@ -108,16 +108,6 @@ def test_penalty_is_in_the_loss_and_in_the_logs():
     np.testing.assert_allclose(with_penalty["val_loss"], without["val_loss"], rtol=1e-5)
 
 
-def test_budgets_show_in_the_statistics():
-    solver = solvers.FixedPointIteration(max_iter=3, tol=1e-9)
-    adjoint = gradients.ImplicitGradient(solvers.FixedPointIteration(max_iter=2, tol=0))
-    history = _fit(_model(solver=solver, gradient=adjoint))
-    np.testing.assert_array_equal(history["deq_evaluations"], 3.0)
-    np.testing.assert_array_equal(history["deq_converged"], 0.0)
-    np.testing.assert_array_equal(history["deq_adjoint_evaluations"], 2.0)
-    assert np.all(np.array(history["deq_adjoint_residual"]) > 1e-4)
-
-
 class _NoArgument(keras.Model):
     """A model whose call cannot pass on `training`."""
 

@@ -43,9 +43,7 @@ def test_two_segments_equal_the_reference(variant):
 
 
 def test_segments_with_all_of_the_past_equal_the_whole():
-    layer = _memory(
-        length=4, solver=solvers.FixedPointIteration(max_iter=100, tol=1e-7)
-    )
+    layer = _memory(length=4, solver=solvers.Anderson(max_iter=60, tol=1e-10))
     inputs = tf.constant(_inputs((2, 6, 8)))
     whole = layer.deq(inputs)
     with layer.reading_segments():

@@ -7,7 +7,6 @@ import deq_keras
 from deq_keras.layers import SpectrallyNormalizedConv2D, SpectrallyNormalizedDense
 
 CONVOLUTIONS = {
-    "same": {"padding": "same"},
     "valid_dilated": {"dilation_rate": 2},
     "strided": {"padding": "same", "strides": 2},
 }
@@ -120,13 +119,13 @@ def test_zero_and_non_finite_kernels_keep_the_vector():
         np.testing.assert_allclose(layer.singular_vector, vector, rtol=1e-15)
 
 
-def _model(max_iter=8):
+def _model():
     """A cell whose kernel starts, and is pulled, far above the bound."""
     layer = SpectrallyNormalizedDense(
         6, activation="tanh", max_norm=0.8, kernel_initializer="random_normal"
     )
     cell = deq_keras.layers.cell_from(layer)
-    solver = deq_keras.solvers.FixedPointIteration(max_iter, tol=None)
+    solver = deq_keras.solvers.FixedPointIteration(4, tol=None)
     deq = deq_keras.layers.DEQ(cell, solver, "phantom", regularizer=None, seed=0)
     model = keras.Sequential([keras.Input((6,)), deq])
     layer._kernel.assign(2.0 * np.random.default_rng(0).normal(size=(6, 6)))
@@ -141,7 +140,7 @@ Y = np.sign(X[:, ::-1])
 def test_trained_cell_stays_within_the_bound(tmp_path):
     model, layer = _model()
     before = layer._kernel.numpy()
-    model.fit(X, Y, epochs=8, verbose=0)
+    model.fit(X, Y, epochs=4, verbose=0)
     assert np.linalg.norm(layer._kernel.numpy() - before) > 0.1
     assert np.linalg.norm(layer._kernel, 2) > 1.0
     assert np.linalg.norm(layer.kernel, 2) <= 0.8 * (1 + 1e-6)
@@ -170,9 +169,8 @@ def test_norm_is_bounded_where_the_vector_does_not_fit(shape, scale):
         assert actual >= min(norm, 0.9) * 7 ** (-1 / 2**9) * (1 - 1e-6)
 
 
-@pytest.mark.parametrize("max_iter", [2, 9])
-def test_step_updates_the_vector_once(max_iter):
-    model, layer = _model(max_iter)
+def test_step_updates_the_vector_once():
+    model, layer = _model()
     kernel, vector = layer._kernel.numpy(), layer.singular_vector.numpy()
     expected = vector @ kernel @ kernel.T
     model(X, training=True)

@@ -9,6 +9,7 @@ from deq_keras.converters import locuslab
 from tests.golden import arrays
 from tests.training.data.images.test_files import write_classes
 from tests.training.experiments.small_texts import SMALL
+from tests.training.runs.small_runs import eagerly
 from training.cli import main
 
 
@@ -55,7 +56,8 @@ def _evaluated(capsys, checkpoint, config, *settings, budgets=("30",)):
     arguments = ["evaluate", "--checkpoint", str(checkpoint), "--config", str(config)]
     arguments += [part for setting in settings for part in ("--set", setting)]
     before = set(checkpoint.parent.rglob("*"))
-    assert main([*arguments, "--budgets", *budgets]) == 0
+    with eagerly():
+        assert main([*arguments, "--budgets", *budgets]) == 0
     assert set(checkpoint.parent.rglob("*")) == before
     score, first, residual, second = capsys.readouterr().out.splitlines()
     assert residual.startswith("residual")

@@ -13,6 +13,8 @@ from training.evaluation.audit import Group, audit
 VECTORS = np.array([[1, 1], [1, -1], [-1, -1], [-1, 1]], "float32")
 BUDGETS = (2, 4, 20, 40)
 
+pytestmark = pytest.mark.usefixtures("no_graphs")
+
 
 def _signs(state):
     """Scores of the classes "not positive" and "positive" of every entry."""
@@ -37,15 +39,9 @@ def _missed(found):
     return [criterion.name for criterion in found.criteria if not criterion.passed]
 
 
-@pytest.fixture(scope="module")
-def contracted():
-    """What is found of a contraction."""
+def test_contraction_is_unique():
     hard = _group("<hard>", difficulty=[1, 2, 2, 3], floor=2)
-    return _audit(contraction, [_group(), hard])
-
-
-def test_contraction_is_unique(contracted):
-    found = contracted
+    found = _audit(contraction, [_group(), hard])
     assert found.is_passed and found.kind == "unique"
     assert found.verdict.startswith("an equilibrium, unique: alignment 1.0000 (at")
     names = ["alignment", "agreement", "converged", "lost"]

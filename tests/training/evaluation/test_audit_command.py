@@ -65,7 +65,7 @@ def _arguments(parts, out, model="{parts}/model.keras", **changes):
     return ["audit", str(model).format(parts=parts), *words, *BUDGETS]
 
 
-def test_a_saved_model(parts, tmp_path, capsys):
+def test_a_saved_model(parts, no_graphs, tmp_path, capsys):
     arguments = _arguments(parts, tmp_path / "audit.json", data=None, reach=4)
     data = ["--data", str(parts / "easy.npz"), str(parts / "hard.npz")]
     assert main([*arguments, *data]) == 0
@@ -80,7 +80,7 @@ def test_a_saved_model(parts, tmp_path, capsys):
     assert easy["exact"] == [1.0] * 2 and found["criteria"][0]["passed"]
 
 
-def test_tolerance_and_damping_of_the_command(parts, tmp_path, capsys):
+def test_tolerance_and_damping_of_the_command(parts, no_graphs, tmp_path, capsys):
     """Damped by 0.3, the slope -3 is a contraction by 0.2."""
     _save(tmp_path / "turning.keras", slope=-3.0)
     missed = _arguments(parts, tmp_path / "one.json", tmp_path / "turning.keras")
@@ -134,7 +134,7 @@ def test_invalid_arguments(parts, changes, words, tmp_path, capsys):
     assert not out.exists()
 
 
-def test_unknown_class_can_be_imported(parts, tmp_path, monkeypatch, capsys):
+def test_unknown_class_can_be_imported(parts, no_graphs, tmp_path, monkeypatch, capsys):
     registered = keras.saving.get_custom_objects()
     monkeypatch.delitem(registered, "audit_tests>Halving")
     monkeypatch.chdir(tmp_path)

@@ -25,32 +25,36 @@ def _causal_lm(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("tokenizer", "prompt", "words"),
+    ("make", "prompt", "words"),
     [
-        (CharacterTokenizer.learn([TEXT]), "to XéX", "characters.*'X', 'é'"),
+        (lambda: CharacterTokenizer.learn([TEXT]), "to XéX", "characters.*'X', 'é'"),
         (
-            CharacterTokenizer.learn([TEXT, "xy"], minimum_count=2),
+            lambda: CharacterTokenizer.learn([TEXT, "xy"], minimum_count=2),
             "to x",
             "characters.*Leave out: 'x'",
         ),
         (
-            WordTokenizer.learn([TEXT], lowercase=True),
+            lambda: WordTokenizer.learn([TEXT], lowercase=True),
             "To see, or not",
             "words.*Leave out: 'see,'. Received",
         ),
         (
-            find_tokenizer("subword", TEXT * 20, vocabulary_size=30)[0],
+            lambda: find_tokenizer("subword", TEXT * 20, vocabulary_size=30)[0],
             "to bé, x",
             "characters.*'é', 'x'",
         ),
-        (CharacterTokenizer.learn([TEXT]), "", "at least one token"),
-        (ByteTokenizer(lowercase=False), "é" * 5, "more than 10, .*max_length=8"),
+        (lambda: CharacterTokenizer.learn([TEXT]), "", "at least one token"),
+        (
+            lambda: ByteTokenizer(lowercase=False),
+            "é" * 5,
+            "more than 10, .*max_length=8",
+        ),
     ],
     ids=["characters", "rare", "words", "subwords", "empty", "long"],
 )
-def test_invalid_prompt_raises(tokenizer, prompt, words):
+def test_invalid_prompt_raises(make, prompt, words):
     with pytest.raises(InputError, match=words):
-        generate(_causal_lm(tokenizer), prompt, 8, 1.0, 5, 0)
+        generate(_causal_lm(make()), prompt, 8, 1.0, 5, 0)
 
 
 @pytest.mark.slow

@@ -71,6 +71,7 @@ def test_every_task_is_measured(name):
     assert long["residual"] <= own["residual"]
 
 
+@pytest.mark.slow
 def test_memory_grows_with_what_is_kept():
     peaks = {}
     for layers in (2, 12):

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 import deq_keras
+from tests.training.runs.small_runs import eagerly
 from training.config import reading as configs
 from training.data.reasoning import Examples, PrefixSums, held_out_examples
 from training.data.reasoning.dataset import in_batches, validation_batches
@@ -162,7 +163,7 @@ class TestLevel:
         few = measure(6, examples)
         assert few["restarts"]["first"] == few["budgets"][0]["exact_match"] < 1.0
 
-    def test_without_a_tolerance(self, parity):
+    def test_without_a_tolerance(self, parity, no_graphs):
         parity.backbone.deq.solver = deq_keras.solvers.FixedPointIteration(6, None)
         examples = held_out_examples(PrefixSums(), 4, 8, 0)
         found = LevelMeasurement(parity, strings(), [2, 20])(4, examples)
@@ -176,7 +177,7 @@ class TestLevel:
         assert overthinking([2, 20], [1.0, 0.25]) == 0.75
 
 
-def test_evaluation_writes_tables_and_figures(parity, tmp_path, capsys):
+def test_evaluation_writes_tables_and_figures(parity, no_graphs, tmp_path, capsys):
     variant = strings(evaluation__budgets=[4, 7, 40])
     directory = WorkDirectory.start(tmp_path / "run", variant)
     with directory.in_use():
@@ -255,7 +256,8 @@ class TestLoss:
 
 def test_two_updates(tmp_path):
     trained = job(config(), tmp_path)
-    model, history = train(trained, tmp_path)
+    with eagerly():
+        model, history = train(trained, tmp_path)
     assert set(history[0]) >= {"exact_match", "val_exact_match", "loss", "deq_residual"}
     assert {file.name for file in tmp_path.iterdir()} >= {"model.keras", "history.csv"}
     problems = trained.batch_samples(model)[0]

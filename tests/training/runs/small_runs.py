@@ -90,7 +90,7 @@ class RegressionJob(Job):
 
     def build(self):
         cell = deq_keras.layers.DenseCell(4)
-        solver = deq_keras.solvers.FixedPointIteration(max_iter=8)
+        solver = deq_keras.solvers.FixedPointIteration(max_iter=4)
         layer = deq_keras.layers.DEQ(cell, solver, name="deq")
         model = keras.Sequential([keras.Input((3,)), layer, keras.layers.Dense(1)])
         return model, keras.optimizers.Adam(0.01), phase_spans(self.config, 4)

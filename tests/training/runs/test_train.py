@@ -98,15 +98,19 @@ def test_other_epochs_of_the_same_steps_train_the_same_weights(tmp_path, small):
 def test_resumed_phases_in_steps_equal_uninterrupted(tmp_path, small):
     """Epochs of 4, 2, 4 and 1 steps."""
     phases = [{"name": "tied", "steps": 6}, {"name": "equilibrium", "steps": 5}]
-    for name in ("whole", "parts"):
-        (tmp_path / name).mkdir()
-    _, history = training.train(RegressionJob.of(small, phases), tmp_path / "whole")
+
+    def train(name, dies_in=None):
+        (tmp_path / name).mkdir(exist_ok=True)
+        job = RegressionJob.of(small, phases, dies_in)
+        return training.train(job, tmp_path / name)[1]
+
+    with small_runs.eagerly():
+        history = train("whole")
+        for epoch in (1, 3):
+            with pytest.raises(Killed):
+                train("parts", epoch)
+        resumed = train("parts")
     assert [row["phase"] for row in history] == 2 * ["tied"] + 2 * ["equilibrium"]
-    for epoch in (1, 3):
-        with pytest.raises(Killed):
-            job = RegressionJob.of(small, phases, dies_in=epoch)
-            training.train(job, tmp_path / "parts")
-    _, resumed = training.train(RegressionJob.of(small, phases), tmp_path / "parts")
     variables = checkpoint_of_run(tmp_path / "parts")
     assert variables["adam/iteration"] == 11
     assert_same_histories(resumed, history)
@@ -116,7 +120,8 @@ def test_resumed_phases_in_steps_equal_uninterrupted(tmp_path, small):
 def test_finished_run_continues_with_more_epochs(tmp_path, small):
     def train(epochs, folder):
         folder.mkdir(exist_ok=True)
-        return training.train(RegressionJob.of(small, [{"epochs": epochs}]), folder)
+        with small_runs.eagerly():
+            return training.train(RegressionJob.of(small, [{"epochs": epochs}]), folder)
 
     _, whole = train(2, tmp_path / "whole")
     train(1, tmp_path / "parts")

@@ -245,7 +245,6 @@ def test_unreadable_folder_raises(tmp_path, monkeypatch):
     ("spoil", "words"),
     [
         (lambda path: path.write_bytes(path.read_bytes()[:60]), "must be a BMP, GIF"),
-        (lambda path: path.write_text("text"), "must be a BMP, GIF"),
         (lambda path: path.unlink(), "does not exist"),
     ],
 )

@@ -78,7 +78,7 @@ def test_stream_starts_at_any_step(split):
         options = {"drop_remainder": shard.count > 1, "shard": shard}
         whole = training_batches(*arguments, range(9), **options)
         whole = list(whole.as_numpy_iterator())
-        for steps in (range(2), range(3, 6), range(2, 9)):
+        for steps in (range(3, 6), range(2, 9)):
             part = training_batches(*arguments, steps, **options)
             part = list(part.as_numpy_iterator())
             np.testing.assert_equal(part, whole[steps.start : steps.stop])

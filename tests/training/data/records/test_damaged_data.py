@@ -1,5 +1,6 @@
 """Corrupt data raise an error that names file and record, in every reader."""
 
+import gc
 import gzip
 import json
 import zlib
@@ -24,6 +25,13 @@ from training.errors import InputError
 from training.experiments.classification.schema import AugmentationConfig
 
 SIZE = 32
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_leftovers():
+    """Keeps the iterators that failed: each waits for its threads when it is freed."""
+    yield
+    gc.freeze()
 
 
 def jpeg(seed=0, size=SIZE):

@@ -1,5 +1,7 @@
 """The base class of all config sections, and the messages of their errors."""
 
+import functools
+
 import pydantic
 
 from ..errors import InputError
@@ -89,9 +91,14 @@ def _message(errors, cls):
     return f"{place(path)} must be {text}. {received(path, value)}{hint}"
 
 
+@functools.cache
+def _schema(cls):
+    return cls.model_json_schema()
+
+
 def _find(location, cls):
     """Returns the dotted path and the schema of a location, and the keys beside it."""
-    root = schema = cls.model_json_schema()
+    root = schema = _schema(cls)
     path, known = "", {}
     for part in location:
         schema = schema.get("anyOf", [schema])[0]  # The other option is null.

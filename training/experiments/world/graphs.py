@@ -18,13 +18,13 @@ _IGNORED = -1  # Label of known nodes and of padding.
 class LabelPropagationCell(deq_keras.layers.EquilibriumCell):
     """Propagates labels over a graph, with learned strengths of its edges.
 
-        z_i = known_i, or 0.999 sum_j w_ij z_j / sum_j w_ij,   w_ij = exp(g(length_ij))
+        z_i = known_i, or 0.999 sum_j w_ij z_j / sum_j w_ij,   w_ij = exp(2 g(length_ij))
 
-    g is a network of one hidden layer. The inputs are a dict of `known` `(batch, nodes,
-    classes)`, whose rows are not zero at known nodes, and of edges: a matrix `lengths`
-    `(batch, nodes, nodes)`, zero without an edge and for padding; or for one large
-    graph, a batch of one, a list of nodes from and to, `edges` `(1, edges, 2)`, and
-    their `lengths` `(1, edges)`.
+    g is a network with values in (-1, 1). The inputs are a dict of `known` `(batch,
+    nodes, classes)`, whose rows are not zero at known nodes, and of edges: a matrix
+    `lengths` `(batch, nodes, nodes)`, zero without an edge and for padding; or for one
+    large graph, a batch of one, a list of nodes from and to, `edges` `(1, edges, 2)`,
+    and their `lengths` `(1, edges)`.
 
     Reference:
 
@@ -34,11 +34,11 @@ class LabelPropagationCell(deq_keras.layers.EquilibriumCell):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.network = strength_network(self.dtype_policy)
+        self.strengths = strength_layers(self.dtype_policy)
 
     def inject(self, inputs, training=False):
         known, graph = inputs["known"], dict(inputs)
-        graph["weights"] = edge_weights(inputs["lengths"], self.network)
+        graph["weights"] = edge_weights(inputs["lengths"], self.strengths)
         is_free = 1 - ops.max(known, axis=-1, keepdims=True)
         graph["scale"] = _KEEP * is_free / degrees(graph)
         return graph
@@ -50,18 +50,20 @@ class LabelPropagationCell(deq_keras.layers.EquilibriumCell):
         return graph["known"] + graph["scale"] * neighbor_sum(state, graph)
 
 
-def strength_network(dtype=None):
+def strength_layers(dtype=None):
     hidden = keras.layers.Dense(8, "tanh", dtype=dtype)
-    return keras.Sequential([hidden, keras.layers.Dense(1, dtype=dtype)])
+    # Nearly disconnected parts of a graph would need many evaluations.
+    return hidden, keras.layers.Dense(1, "tanh", use_bias=False, dtype=dtype)
 
 
-def edge_weights(lengths, network):
+def edge_weights(lengths, layers):
     """Returns the strengths of edges from their lengths, relative to the mean one."""
     is_edge = ops.cast(lengths > 0, lengths.dtype)
     axes = tuple(range(1, len(lengths.shape)))
     mean = ops.sum(lengths, axes, True) / (ops.sum(is_edge, axes, True) + 1e-9)
-    scaled = lengths / (mean + 1e-9)
-    return is_edge * ops.exp(network(scaled[..., None])[..., 0])
+    hidden, strength = layers
+    scaled = lengths[..., None] / (mean[..., None] + 1e-9)
+    return is_edge * ops.exp(2 * strength(hidden(scaled))[..., 0])
 
 
 def degrees(graph):
@@ -95,7 +97,7 @@ def probability(state):
 def graph_convolutions(packed, depth=4, units=32):
     """Explicit graph convolutions, which also learn the strengths of edges."""
     graph = unpack(packed)
-    graph["weights"] = edge_weights(graph["lengths"], strength_network())
+    graph["weights"] = edge_weights(graph["lengths"], strength_layers())
     features = keras.layers.Dense(units)(graph["known"])
     for _ in range(depth):
         means = neighbor_sum(features, graph) / degrees(graph)
@@ -134,6 +136,7 @@ def draw(num_train, seed):
     return training, {**tests, "karate club": tuple(one[None] for one in club)}
 
 
+@keras.saving.register_keras_serializable(package="deq_keras_training")
 def cross_entropy(targets, predictions):
     is_counted = ops.cast(targets != _IGNORED, predictions.dtype)
     right = ops.where(targets > 0.5, predictions, 1 - predictions)

@@ -130,7 +130,7 @@ def draw_transport(num_train, seed):
     cell = SinkhornCell(dtype="float64")
     cell.build((None, 2, _NUM_PLACES))
     places = random.uniform(size=(2, _NUM_PLACES, 2))
-    cell.cost.assign(10 * np.linalg.norm(places[0][:, None] - places[1], axis=-1))
+    cell.cost.assign(6 * np.linalg.norm(places[0][:, None] - places[1], axis=-1))
 
     def pair(count, concentration):
         sums = 1e-3 + random.gamma(concentration, size=(count, 2, _NUM_PLACES))

@@ -8,7 +8,7 @@ from keras import ops
 
 import deq_keras
 
-from .task import Task, dense_network
+from .task import Task, dense_network, true_solutions
 
 # Streets of a grid of 3 x 3 crossings, to the right and down.
 _ROADS = [(i, i + 1) for i in range(9) if i % 3 < 2] + [(i, i + 3) for i in range(6)]
@@ -91,8 +91,7 @@ def draw(num_train, seed):
     cell.build(None)
     cell.log_free.assign(random.uniform(-0.7, 0.7, len(_ROADS)))
     cell.log_capacity.assign(random.uniform(-0.7, 0.7, len(_ROADS)))
-    solver = deq_keras.solvers.FixedPointIteration(3000, 1e-8, damping=0.05)
-    layer = deq_keras.layers.DEQ(cell, solver, "implicit", None)
+    solve = true_solutions(cell, damping=0.05)
 
     def days(count, closed, demand=1.0, noise=0.0):
         demands = demand * random.uniform(0.2, 1.0, (count, len(_TRIPS)))
@@ -102,8 +101,8 @@ def draw(num_train, seed):
             if road is not None:
                 is_open[day, road] = 0
         inputs = np.concatenate([demands, is_open], axis=1)
-        flows = np.asarray(layer.solve(inputs).value)
-        flows = flows + noise * random.normal(size=flows.shape)
+        flows = solve(inputs).numpy()
+        flows += noise * random.normal(size=flows.shape)
         return inputs.astype("float32"), flows.astype("float32")
 
     known = [*_CLOSED_IN_TRAINING, *[None] * len(_CLOSED_IN_TRAINING)]

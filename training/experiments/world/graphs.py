@@ -18,7 +18,8 @@ _IGNORED = -1  # Label of known nodes and of padding.
 class LabelPropagationCell(deq_keras.layers.EquilibriumCell):
     """Propagates labels over a graph, with learned strengths of its edges.
 
-        z_i = known_i, or 0.999 sum_j w_ij z_j / sum_j w_ij,   w_ij = exp(2 g(length_ij))
+        z_i = known_i, or 0.999 sum_j w_ij z_j / sum_j w_ij
+        w_ij = exp(2 g(length_ij))
 
     g is a network with values in (-1, 1). The inputs are a dict of `known` `(batch,
     nodes, classes)`, whose rows are not zero at known nodes, and of edges: a matrix

@@ -5,6 +5,9 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
+
+import deq_keras
 
 
 class Task(NamedTuple):
@@ -48,3 +51,11 @@ def dense_network(units, num_outputs, activation=None):
         return keras.layers.Dense(num_outputs, activation)(hidden)
 
     return apply
+
+
+def true_solutions(cell, damping=1.0):
+    """Returns a function from inputs to the equilibria of a cell with true weights."""
+    solver = deq_keras.solvers.FixedPointIteration(3000, 1e-9, damping=damping)
+    layer = deq_keras.layers.DEQ(cell, solver, "implicit", None)
+    # An eager solve would take many times longer.
+    return tf.function(lambda x: layer.solve(x).value, reduce_retracing=True)

@@ -140,6 +140,7 @@ def world():
         axes.set_xticks(range(len(sets)), sets, rotation=20, ha="right")
         axes.tick_params("x", labelsize="small")
         axes.set(yscale="log", title=title)
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
     for axes in panels[:, 0]:
         axes.set_ylabel("test error")
     panels[1, 2].axis("off")

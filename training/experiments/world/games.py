@@ -13,7 +13,8 @@ from .task import Task, dense_network, true_solutions
 # Streets of a grid of 3 x 3 crossings, to the right and down.
 _ROADS = [(i, i + 1) for i in range(9) if i % 3 < 2] + [(i, i + 3) for i in range(6)]
 _TRIPS = [(0, 8), (1, 8), (3, 8), (0, 7)]
-_CLOSED_IN_TRAINING = (0, 3, 9)  # Of the roads; one of them, on half of the days.
+# On half of the days, one of these roads is closed.
+_CLOSED_IN_TRAINING = (0, 3, 9)
 _CLOSED_IN_TESTS = (2, 4, 8)
 
 

@@ -19,7 +19,7 @@ EDGES = np.array(
     ]
 )
 # 0 for members who stayed with the instructor, member 0, when the club split; 1 for
-# those who followed the president, member 33.
+# members of the side of the president, member 33.
 LABELS = np.ones(34, int)
 LABELS[[0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 16, 17, 19, 21]] = 0
 

@@ -9,7 +9,8 @@ import deq_keras
 from . import graph_data
 from .task import Task
 
-_MOST_NODES = 32  # Of a training graph; smaller ones are padded.
+# Training graphs with fewer nodes are padded.
+_MOST_NODES = 32
 _KEEP = 0.999  # Below 1, so that f contracts on every graph.
 _IGNORED = -1  # Label of known nodes and of padding.
 
@@ -82,7 +83,7 @@ def neighbor_sum(values, graph):
 
 def unpack(packed):
     """Returns the parts of the inputs: two columns of labels, then the lengths."""
-    # A slice of an axis without a static size has none.
+    # Keras does not know the size of a slice of an axis of unknown size.
     known = ops.stack([packed[..., 0], packed[..., 1]], axis=-1)
     return {"known": known, "lengths": packed[..., 2:]}
 

@@ -8,7 +8,7 @@ import deq_keras
 
 from .task import Task
 
-_NUM_MODES = 32  # Of the solutions, in each direction.
+_NUM_MODES = 32  # Number of sines in each direction.
 _SHIFT = 100.0  # Half of the largest slope of the true reaction.
 
 

@@ -118,6 +118,36 @@ def imaging():
     return figure
 
 
+def world():
+    subjects = {
+        "reaction and diffusion": "| reaction and diffusion |",
+        "two moons, karate club": "| communities |",
+        "budget": "| budget |",
+        "transport": "| transport |",
+        "traffic": "| traffic |",
+    }
+    figure, panels = pyplot.subplots(2, 3, figsize=(8.4, 5.2))
+    for axes, (title, first) in zip(panels.flat, subjects.items(), strict=False):
+        sets, *networks = zip(*table("world", first), strict=True)
+        for errors, label, color in zip(
+            networks,
+            ("equilibrium", "unrolled", "plain network"),
+            (PLAIN, TWIN_OF_SIX, PAPER),
+            strict=True,
+        ):
+            axes.plot(range(len(sets)), [*map(value, errors)], "o-", color=color)
+            axes.lines[-1].set_label(label)
+        axes.set_xticks(range(len(sets)), sets, rotation=20, ha="right")
+        axes.tick_params("x", labelsize="small")
+        axes.set(yscale="log", title=title)
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    for axes in panels[:, 0]:
+        axes.set_ylabel("test error")
+    panels[1, 2].axis("off")
+    panels[1, 2].legend(*panels[0, 0].get_legend_handles_labels(), loc="center")
+    return figure
+
+
 def _bars(rows, names, colors, panels):
     """Draws a panel of horizontal bars for each of some columns."""
     size = (4.8, 0.8 + 0.27 * len(rows))
@@ -361,6 +391,7 @@ FIGURES = {
     "synthetic": synthetic,
     "transport": transport,
     "vision": vision,
+    "world": world,
 }
 
 

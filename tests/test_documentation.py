@@ -69,6 +69,7 @@ LONG = {
     "docs/guides/first_model.md",
     "docs/guides/how_do_i.md",
     "docs/guides/images.md",
+    "docs/guides/known_functions.md",
     "docs/guides/language.md",
     "docs/guides/reasoning.md",
     "docs/guides/searches.md",

@@ -134,14 +134,9 @@ def head(model: Any) -> Callable[[Nest], Nest]:
     """
     layer = single_layer(model)
     try:
-        # Keras does not make a model whose outputs are its inputs.
         models = [
-            keras.Model(node.output_tensors, outputs)
-            for node, outputs in (
-                (node, _ends(outer)[1])
-                for outer, node in reversed(_levels(model, layer))
-            )
-            if [*map(id, tree.flatten(outputs))] != [*map(id, node.output_tensors)]
+            keras.Model(node.output_tensors, _copies(_ends(outer)[1], node))
+            for outer, node in reversed(_levels(model, layer))
         ]
     except (AttributeError, LookupError, StopIteration, ValueError) as error:
         raise ValueError(
@@ -154,6 +149,21 @@ def head(model: Any) -> Callable[[Nest], Nest]:
     return lambda state: functools.reduce(
         lambda x, one: one(tree.flatten(x)), models, state
     )
+
+
+def _copies(outputs: Nest, node: Any) -> Nest:
+    """Returns outputs of a model, with copies of the tensors that a call returned.
+
+    Keras does not make a model with an output that is one of its inputs.
+    """
+    inputs = {id(tensor) for tensor in node.output_tensors}
+
+    def copy(tensor: Any) -> Any:
+        if id(tensor) not in inputs:
+            return tensor
+        return keras.layers.Identity(dtype=tensor.dtype)(tensor)
+
+    return tree.map_structure(copy, outputs)
 
 
 def _levels(model: Any, layer: Any) -> list[tuple[Any, Any]]:

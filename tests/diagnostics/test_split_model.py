@@ -34,7 +34,17 @@ def _of_a_dict():
     return keras.Model(inputs, keras.layers.Dense(2)(state["vector"]))
 
 
-@pytest.mark.parametrize("build", [_nested, _first, _layer, _of_a_dict])
+def _leaf():
+    inputs = keras.Input((3,))
+    parts = {"x": inputs, "y": keras.layers.Dense(2)(inputs)}
+    return keras.Model(inputs, DEQ(TwoScaleCell(4))(parts)["vector"])
+
+
+def _bare():
+    return keras.Sequential([keras.Input((3,)), _layer()])
+
+
+@pytest.mark.parametrize("build", [_nested, _first, _layer, _of_a_dict, _leaf, _bare])
 def test_composed_parts_equal_the_model(build):
     model = build()
     expected = model(X)

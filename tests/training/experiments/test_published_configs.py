@@ -37,6 +37,7 @@ SMALL = {
     "reasoning": {"data.batch_size": 4},
     "synthetic": {"data.train_examples": 8, "data.validation_examples": 8},
     "trellisnet": {"data.batch_size": 2, "data.length": 8, "data.path": "."},
+    "world": {"data.num_train": 8, "data.batch_size": 2},
 }
 # ImageNet's crops are smaller: the scales still halve them four times.
 IMAGES = {"cifar10": (32, 3), "digits": (8, 1), "imagenet2012": (64, 3)}

@@ -1,0 +1,86 @@
+"""Builds, trains and measures a network of a task."""
+
+import functools
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ...errors import config_errors
+from ...evaluation.readout import explicit_answer, measure_at_budgets
+from ...runs.job import ArrayJob
+from ...runs.phases import equilibrium
+from . import games, graphs, optimization, steady_states
+
+TASKS = {
+    "reaction_diffusion": steady_states.REACTION_DIFFUSION,
+    "communities": graphs.COMMUNITIES,
+    "budget": optimization.BUDGET,
+    "transport": optimization.TRANSPORT,
+    "traffic": games.TRAFFIC,
+}
+
+
+class WorldJob(ArrayJob):
+    """One network of a task; see `Job`. Its data have a dict of all test sets, too."""
+
+    evaluation_batch_size = 16
+
+    @property
+    def task(self):
+        return TASKS[self.config.data.task]
+
+    @staticmethod
+    def load_data(config, folder):
+        del folder
+
+        @functools.cache
+        def draw(seed):
+            training, tests = TASKS[config.task].draw(config.num_train, seed)
+            return training, next(iter(tests.values())), tests
+
+        return draw
+
+    def build_model(self):
+        inputs = keras.Input(self.task.input_shape)
+        if self.config.model.network == "plain":
+            return keras.Model(inputs, self.task.plain(inputs))
+        with config_errors("model"):
+            layer = equilibrium(self.task.cell(), self.config.model)
+            outputs = self.task.decode(layer(self.task.encode(inputs)))
+            return keras.Model(inputs, outputs)
+
+    def split(self, model):
+        return None if self.config.model.network == "plain" else super().split(model)
+
+    def loss(self):
+        return self.task.loss
+
+    def score(self, predictions, targets):
+        return self.task.error(predictions, targets)
+
+    def evaluate(self, model, budgets):
+        """See `Job`. Also measures all test sets at the largest budget."""
+        opened, budget = self.opened(model), max(budgets)
+        answer = opened.answer() if opened else explicit_answer(model, 1)
+        sets = {
+            name: self._measure(answer, pair, budget)
+            for name, pair in self.data(self.config.seed)[2].items()
+        }
+        return {**super().evaluate(model, budgets), "test_sets": sets}
+
+    def _measure(self, answer, pair, budget):
+        batches = tf.data.Dataset.from_tensor_slices(pair)
+
+        def error(pairs):
+            arrays = map(np.concatenate, zip(*pairs, strict=True))
+            return {"error": float(self.score(*arrays))}
+
+        (row,) = measure_at_budgets(
+            answer,
+            batches.batch(self.evaluation_batch_size),
+            lambda *one: [np.asarray(array) for array in one],
+            [budget],
+            error,
+        )
+        return row

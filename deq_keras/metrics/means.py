@@ -107,11 +107,11 @@ class StepMean(RunningMean):
         # `is_updated` is only valid while a step is traced. Elsewhere, an empty metric
         # indicates that no step updates it: Keras resets metrics before an evaluation.
         if tf.executing_eagerly():
-            return bool(ops.convert_to_numpy(self.count) > 0)
+            return float(tf.convert_to_tensor(self.count)) > 0
         return self.is_updated
 
 
-class WatchedMean(RunningMean):
+class WatchedMean(StepMean):
     """A mean that can warn once, at the end of an epoch or an evaluation.
 
     Subclasses implement `message`.

@@ -12,8 +12,9 @@ from keras import ops
 
 from deq_keras import gradients, solvers
 from deq_keras.core import nonfinite, replicas
+from deq_keras.core.graphs import is_in_control_flow
 from deq_keras.layers.equilibrium.defaults import takes_plain_steps
-from deq_keras.metrics import GradientError, RunningMean
+from deq_keras.metrics import GradientError, RunningMean, StepMean
 from deq_keras.metrics.means import WatchedMean
 
 
@@ -30,10 +31,10 @@ class SolveMetrics:
         self.residual = RunningMean()
         self.converged = RunningMean()
         self.failed = RunningMean()
-        self.adjoint_evaluations = RunningMean()
-        self.adjoint_residual = RunningMean()
+        self.adjoint_evaluations = StepMean()
+        self.adjoint_residual = StepMean()
         self.gradient_error = GradientError()
-        self.loss_error = RunningMean()
+        self.loss_error = StepMean()
         self.penalty = RunningMean()
         self.lost = LostEquilibrium(layer)
         self._model: Any = None
@@ -48,7 +49,12 @@ class SolveMetrics:
     def _of_training(self) -> list[keras.metrics.Metric]:
         """Returns the metrics that are 0 in evaluations."""
         layer: Any = self._layer()
-        metrics: list[keras.metrics.Metric] = []
+        penalty = [] if layer.regularizer is None else [self.penalty]
+        return [*self._of_adjoint(layer), *penalty]
+
+    def _of_adjoint(self, layer: Any) -> list[StepMean]:
+        """Returns the metrics that a backward pass updates, but not in a loop."""
+        metrics: list[StepMean] = []
         if layer.gradient.has_adjoint:
             metrics += [self.adjoint_evaluations, self.adjoint_residual]
             if layer.gradient.assumes_convergence:
@@ -57,8 +63,6 @@ class SolveMetrics:
             # by a factor that the layer does not know.
             if layer.compute_dtype != "float16":
                 metrics.append(self.loss_error)
-        if layer.regularizer is not None:
-            metrics.append(self.penalty)
         return metrics
 
     def record(self, solution: solvers.Solution, training: bool) -> None:
@@ -74,6 +78,8 @@ class SolveMetrics:
         self.residual.update_state(solution.residual)
         self.converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
         self.failed.update_state(tf.equal(solution.status, solvers.DIVERGED))
+        for metric in self._of_adjoint(layer):
+            metric.is_updated = not (training and is_in_control_flow())
         if training:
             self._warn_if_unlike(layer, solution)
             self.lost.record(layer, solution)

@@ -91,6 +91,16 @@ def test_training_logs_the_evaluations_of_its_own_steps():
     }
 
 
+def test_steps_in_a_loop_log_no_nan():
+    """TensorFlow cannot record the adjoint in the loop of `steps_per_execution`."""
+    model = _model()
+    model.compile("sgd", "mse", steps_per_execution=2)
+    data = {"x": INPUTS, "y": TARGETS, "batch_size": 4, "epochs": 2, "verbose": 0}
+    history = model.fit(validation_data=(INPUTS[:4], TARGETS[:4]), **data).history
+    assert "deq_residual" in history and "deq_gradient_error" not in history
+    assert np.all(np.isfinite([history[name] for name in history]))
+
+
 def test_penalty_is_in_the_loss_and_in_the_logs():
     histories = []
     for regularizer in ("jacobian", None):

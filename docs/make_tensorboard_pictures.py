@@ -86,7 +86,7 @@ class Photographer:
 
 
 def main():
-    # Without a window, and where a container has no sandbox for the browser.
+    # Without a window, and without the sandbox that containers lack.
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     os.environ.setdefault("QTWEBENGINE_CHROMIUM_FLAGS", "--no-sandbox --disable-gpu")
     application = QApplication(sys.argv)

@@ -12,7 +12,7 @@ C, M, D, U = solvers.CONVERGED, solvers.MAX_ITER, solvers.DIVERGED, solvers.UNCH
 
 
 def _solution(status, residual, values=None, dtype=tf.float32):
-    """A `Solution` of searches given as lists (restarts, batch)."""
+    """A `Solution` of restarts, given as lists (restarts, batch)."""
     status, residual = np.array(status), np.array(residual)
     size = status.size
     if values is None:

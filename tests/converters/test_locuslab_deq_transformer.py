@@ -134,7 +134,7 @@ def _of_2019(state_dict):
         if "_projs." in name:
             name = name.removesuffix(".weight")
         if name.startswith("func.pos_ff.") and "weight" in name:
-            array = array[..., None]  # Of a convolution.
+            array = array[..., None]  # (out, in, width of the convolution)
         old[name] = array
         if name.startswith("func."):
             old[f"deq.{name}"] = old[f"deqback.{name}"] = array

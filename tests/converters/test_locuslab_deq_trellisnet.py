@@ -127,7 +127,7 @@ def test_split_softmax_equals_the_reference():
     position, text = np.meshgrid(np.arange(5), np.arange(2))
     tokens = (3 * position + 5 * text) % 12
     losses = model.softmax(model.backbone(tokens), (tokens + 1) % 12)
-    # There in float32.
+    # The reference computed it in float32.
     np.testing.assert_allclose(tf.reduce_mean(losses), 2.5088360310, atol=1e-6)
 
 

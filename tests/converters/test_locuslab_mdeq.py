@@ -42,7 +42,7 @@ class Step(NamedTuple):
     gradients: list
     jacobian_loss: Any
     jacobian_gradients: list
-    weights: list  # Of the model, with the moving statistics after the step.
+    weights: list  # all weights of the model, with the moving statistics after the step
 
 
 def _golden():

@@ -8,7 +8,7 @@ from deq_keras import diagnostics
 
 
 def linear(matrices):
-    """f(z)_b = J_b z_b, linearised, of a tensor of Jacobians."""
+    """f(z)_b = J_b z_b, linearized, of a tensor of Jacobians."""
     return diagnostics.linearize(
         lambda z: tf.linalg.matvec(matrices, z),
         tf.zeros(tf.shape(matrices)[:2], matrices.dtype),
@@ -20,7 +20,7 @@ def _compiled_radius(dtype, arguments):
     """Returns a function of Jacobians of any number and size, traced only once.
 
     Args:
-        dtype: str. What the Jacobians are cast to.
+        dtype: str. Dtype of the Jacobians.
         arguments: tuple of the pairs of a name and a value, for `spectral_radius`.
     """
 

@@ -12,7 +12,7 @@ from tests.golden.arrays import load
 
 
 def _linear(jacobians, dtype="float64"):
-    """f(z)_b = J_b z_b, linearised."""
+    """f(z)_b = J_b z_b, linearized."""
     matrices = tf.constant(jacobians, dtype)
     return linear(matrices)
 

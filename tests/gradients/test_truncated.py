@@ -118,7 +118,7 @@ def test_a_fraction_of_the_samples_takes_free_steps(share):
     assert abs(np.mean(is_free) - share) < 0.03
     values = np.where(is_free, 2 - 2 * 0.5**6, 2 - 2 * 0.5**2)
     np.testing.assert_allclose(equilibrium.value[:, 0], values, rtol=1e-6)
-    # Who takes none of them is differentiated from the start.
+    # Samples without free steps are differentiated from the start.
     slopes = tape.gradient(equilibrium.value, start)[:, 0]
     np.testing.assert_allclose(slopes, np.where(is_free, 0.0, 0.25), rtol=1e-6)
 

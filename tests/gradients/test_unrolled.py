@@ -122,7 +122,7 @@ def test_checkpoints_need_a_known_budget():
 
 @XLA_IS_SLOW
 def test_a_sample_that_starts_at_its_solution(regime):
-    """The residual's norm has no derivative at zero; nothing may depend on it."""
+    """The derivative of a norm at zero is not finite; nothing may depend on it."""
 
     @regime
     def gradient(u):

@@ -1,4 +1,4 @@
-"""Training that goes on from the states of the update before."""
+"""Training that continues from the states of the last update."""
 
 import contextlib
 
@@ -81,7 +81,7 @@ def test_oldest_samples_leave(carried):
 
 def test_fresh_samples_inherit_states(carried):
     carried.inherited = 1.0
-    _feed(carried, [1, 2])  # There is nothing to inherit.
+    _feed(carried, [1, 2])  # The batch before it is empty.
     assert _held(carried) == [[1, 2, 1, 2, 1, 2], [2] * 6, [1] * 6]
     _feed(carried, [3, 4])
     assert _held(carried) == [[3, 4, 1, 2, 1, 2], [4] * 6, [1, 1] + [2] * 4]
@@ -189,7 +189,7 @@ def _compiled(model, **arguments):
     return model
 
 
-# As reasoners are trained.
+# The gradient with which reasoners are trained.
 FREE_STEPS = gradients.TruncatedGradient("uniform", "uniform", free_fraction=1.0)
 
 
@@ -244,7 +244,7 @@ def test_validation_solves_from_the_start():
     assert {"segments", "finished", "deq_residual", "val_accuracy"} <= set(history)
     assert not {"val_segments", "val_finished"} & set(history)
     assert np.isfinite([history[name] for name in history]).all()
-    # 8 in search, 2 fresh a step.
+    # 8 problems are in progress, and 2 are new in each step.
     assert 1.0 < history["segments"][1] < 8.0
     carried = model.carry.get_weights()
     expected = _compiled(model.model).evaluate(DATA, verbose=0, return_dict=True)

@@ -263,7 +263,7 @@ class _Function(keras.layers.Layer):
 
 
 def _finite_log(inputs):
-    """Some random inputs have no logarithm: they are non-finite only in a layer."""
+    """The logarithm of some inputs is NaN: they are non-finite only in a layer."""
     return ops.softplus(ops.log(inputs + 1.0))
 
 

@@ -319,6 +319,6 @@ def test_gelu(target, tmp_path):
     samples = np.linspace(-8, 8, 4000, dtype="float32").reshape(-1, 4)
     getattr(serving, f"export_{target}")(model, path, samples=samples)
     loaded = serving.load(path)
-    assert not loaded.options  # Explicit layers have no budget.
+    assert not loaded.options  # An explicit model takes no options.
     answer = loaded({"inputs": samples})["outputs"]
     np.testing.assert_allclose(answer, model(samples), rtol=0, atol=8e-6)

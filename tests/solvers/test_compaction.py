@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from deq_keras import solvers
 
-# As many features as fit the registers: the last entries of a tensor are computed by
-# other instructions, which differ in the last bit.
+# The features fill whole registers: other instructions compute the last entries of a
+# tensor, and differ in the last bit.
 BATCH, FEATURES = 9, 8
 RANDOM = np.random.RandomState(0)
 # Some samples contract at once, others hardly.

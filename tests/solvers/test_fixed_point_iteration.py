@@ -35,7 +35,7 @@ def test_noise_depends_on_seed_sample_and_step():
     np.testing.assert_array_equal(few, one[:7])
     once = solvers.FixedPointIteration(max_iter=2, tol=None, noise=0.1)
     first = _solve(once).point
-    assert np.any(np.abs(one - 0.5 * first - first) > 1e-3)  # Not the same draw again.
+    assert np.any(np.abs(one - 0.5 * first - first) > 1e-3)  # The draws differ.
 
 
 def test_no_noise_without_a_seed():

@@ -181,7 +181,7 @@ def test_samples_are_independent(solver_class, exact_regime):
 
 
 def test_singular_system_keeps_its_smallest_residual(solver_class):
-    """L has the eigenvalue 1 in the first entry, so z_0 = z_0 + 1 has no solution."""
+    """L has the eigenvalue 1 in the first entry, so z_0 = z_0 + 1 cannot be solved."""
     matrices = np.stack([np.diag([1.0, 0.5, -0.5]), np.diag([0.9, 0.5, -0.5])])
     solution = _solve(solver_class(12, 1e-8), matrices, np.ones((2, 3)))
     np.testing.assert_array_equal(

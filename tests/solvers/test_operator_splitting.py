@@ -105,7 +105,7 @@ def test_the_budget_is_kept():
 
 @pytest.mark.slow
 def test_halting_reads_the_state():
-    # Of tanh, iterates are larger than 1 and states are not.
+    # Iterates of tanh exceed 1, and its states do not.
     halting = solvers.UnchangedAnswer(lambda z: z < 1, patience=2)
     layer = _layer(solvers.PeacemanRachford(tol=None), "tanh")
     solution = layer.solve(_inputs(), solvers.SolveRequest(halting=halting))

@@ -120,7 +120,7 @@ def test_halts_at_an_unchanged_answer(solver_class, regime):
 
 
 def test_value_is_the_last_iterate():
-    """By hand: the answer after each evaluation, and when it has stood for long."""
+    """By hand: the answer after each evaluation, and when it was unchanged for long."""
     values = [1.0, -1.0, 1.0, 1.0, 1.0, -1.0]
     table = tf.constant([0.0, *values])
 

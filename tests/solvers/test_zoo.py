@@ -9,7 +9,7 @@ from deq_keras.testing.problems import ZOO
 from tests.harness import solution_of
 from tests.regimes import slow
 
-# What the slowest problem needs, of iteration one of eigenvalue -0.9, is 265, 113, 22.
+# The slowest problem (for iteration, an eigenvalue of -0.9) needs 265, 113, 22.
 ENOUGH = {
     solvers.FixedPointIteration: 300,
     solvers.Anderson: 150,

@@ -42,7 +42,7 @@ def draw_maze(level):
     return Mazes().examples(np.random.default_rng(0), 1, level)
 
 
-# Of each kind of mistake: the function, its bad arguments, and the name in the message.
+# Rows: the function, its bad arguments, and the name in the message.
 CONFIGS = [
     (resolve, {"experiment": "clasification"}, "`experiment`"),
     (resolve, {"experiment": ["x"]}, "`experiment`"),

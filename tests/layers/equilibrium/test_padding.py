@@ -67,7 +67,7 @@ def test_gradients_are_those_of_the_text_alone(gradient):
     def gradients(inputs, mask):
         with tf.GradientTape() as tape:
             value = deq(inputs, mask=mask, training=True)
-            # What is read at padding is constant, and has no gradient.
+            # Values at padding are constants, without a gradient.
             loss = tf.reduce_sum(tf.sin(value))
         return tape.gradient(loss, weights)
 
@@ -104,7 +104,7 @@ class SummaryCell(layers.EquilibriumCell):
 
 def test_state_without_positions_has_no_mask():
     """Keras multiplies a loss by the mask of the outputs."""
-    ids = np.array([[3, 4, 0], [1, 0, 0], [1, 2, 3]])  # As many samples as positions.
+    ids = np.array([[3, 4, 0], [1, 0, 0], [1, 2, 3]])  # (3 samples, 3 positions)
     embedding = keras.layers.Embedding(7, 4, mask_zero=True)
     model = keras.Sequential(
         [keras.Input((None,), dtype="int32"), embedding, layers.DEQ(PooledCell(5))]

@@ -132,8 +132,8 @@ def test_every_epoch_and_evaluation_starts_empty():
     inputs = _inputs((6, 6, 8)).astype("float32")
     data = tf.data.Dataset.from_tensor_slices((inputs, inputs[..., :1])).batch(2)
     model.fit(data, validation_data=data, epochs=2, shuffle=False, verbose=0)
-    # What was remembered when it was emptied: three segments of six positions, after
-    # each of two epochs and two evaluations but the last.
+    # The memory held three segments of six positions each time it was emptied: after
+    # each of two epochs and two evaluations, except the last.
     assert [length for length in model.lengths if length] == [18, 18, 18]
     assert model.memory.memory_length == 18
 

@@ -138,7 +138,7 @@ def test_gradients_of_the_jacobian_loss_equal_the_reference(golden):
 
 
 def layer_variables(cell):
-    """All variables but those of the injection, by the reference's names."""
+    """All variables except the injection's, by the reference's names."""
     variables = {
         f"{name}.{suffix}": variable
         for path, name in REFERENCE_LAYERS.items()

@@ -151,7 +151,7 @@ def test_only_weights_of_the_past_are_dropped(weight_normalization):
     kernel = cell.constants(training=True)["kernel"].numpy()
     assert 0.3 < np.mean(kernel[0] == 0) < 0.7
     assert not np.any(kernel[1] == 0)
-    if weight_normalization:  # What is left has the same length.
+    if weight_normalization:  # The rest keeps its length.
         lengths = np.sqrt(np.sum(kernel**2, axis=(0, 1)))
         np.testing.assert_allclose(lengths, cell.convolution.gain, rtol=1e-5)
     assert not np.any(cell.constants()["kernel"] == 0)

@@ -6,7 +6,7 @@ from tests.layers.formulas import convolve, normal, randomize, relu
 
 
 def _cell(**kwargs):
-    """A cell that has been trained, as far as its last weights are no zeros."""
+    """A cell like a trained one: its last weights differ from zero."""
     cell = AutomatonCell(6, **kwargs)
     cell.build((None,) * (cell.rank + 1) + (3,))
     randomize(cell)

@@ -97,7 +97,7 @@ def sizes():
 
 @pytest.fixture(scope="session")
 def shard_examples(sizes):
-    """Makes the examples of one shard: image `k` has the label `first + k`."""
+    """Returns a function that draws one shard: image `k` has the label `first + k`."""
 
     def make(first):
         return [

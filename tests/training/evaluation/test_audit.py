@@ -136,7 +136,7 @@ def test_overthinking_is_lost(sign, exact, lost, words):
 
 @pytest.mark.slow
 def test_worst_group_counts():
-    """One group settles, and the other does not."""
+    """One group converges, and the other does not."""
     far = _group("far", inputs=VECTORS + 4.0)
     found = _audit(lambda z, u: tf.where(u > 2.0, -1.0, 0.5) * z + u, [_group(), far])
     missed = found.criteria[2]

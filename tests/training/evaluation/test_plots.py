@@ -97,7 +97,7 @@ def test_residuals_of_zero_have_a_linear_axis(drawn):
 
 
 def test_image_of_residuals():
-    # Residuals of 0 have no place on the axis.
+    # The axis is logarithmic and cannot show residuals of 0.
     quartiles = np.array([[0.5, 1.0, 2.0], [0.01, 0.1, 0.2], [0.0, 0.0, 1e-3]])
     image = plots.residual_image(quartiles)
     assert image.shape == (400, 600, 4) and image.dtype == np.uint8

@@ -33,7 +33,7 @@ def _config(tmp_path, **data):
     return configs.resolve({**CONFIG, "data": data})
 
 
-# Models of characters are those of `test_language_model`.
+# `test_language_model` trains models of characters.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "data",

@@ -81,7 +81,7 @@ def job(config, folder=None):
 
 @keras.saving.register_keras_serializable("tests")
 class ParityCell(deq_keras.layers.EquilibriumCell):
-    """z_i <- z_{i-1} s_i, with -1 for the sign s of a one, 1 for that of a zero.
+    """z_i <- z_{i-1} s_i, with the sign s = -1 for a one and 1 for a zero.
 
     After n evaluations the first n positions hold the parities of their prefixes, and
     the others what the state n positions before them began with.
@@ -124,7 +124,7 @@ class TestLevel:
         assert (found["level"], found["examples"], found["floor"]) == (6, 25, 5)
         rows = {row["budget"]: row for row in found["budgets"]}
         assert list(rows) == [3, 5, 6, 7, 30]
-        # Of what has not arrived the answer is 0.
+        # Positions that no information has reached have the answer 0.
         arrived = np.arange(length)[:, None] < np.array([3, 5])
         answers = examples.targets[..., None] * arrived  # (examples, length, budgets)
         is_right = answers == examples.targets[..., None]
@@ -184,7 +184,7 @@ def test_evaluation_writes_tables_and_figures(parity, no_graphs, tmp_path, capsy
         evaluated = job(variant, directory.run("model"))
         rows = evaluated.evaluate(parity, variant.evaluation.budgets)["budgets"]
     assert [row["budget"] for row in rows] == [4, 7, 40]
-    assert rows[1]["exact_match"] == 1.0 > rows[0]["exact_match"]  # Of six bits.
+    assert rows[1]["exact_match"] == 1.0 > rows[0]["exact_match"]  # All six bits.
     assert "level 4: 100.0% exact at NFE 4" in capsys.readouterr().out
     found = json.loads((evaluated.folder / "levels.json").read_text())
     assert [level["level"] for level in found["levels"]] == [4, 6]
@@ -266,7 +266,7 @@ def test_two_updates(tmp_path):
 
 @pytest.mark.slow
 def test_segments_resume(tmp_path):
-    """The searches go on too, and what is kept is the reasoner itself."""
+    """The solves continue too, and the saved model is the reasoner itself."""
     changes = {
         "data__batch_size": 4,
         "segments": {"in_progress": 8, "max_segments": 3, "inherited": 0.5},
@@ -286,7 +286,7 @@ def test_segments_resume(tmp_path):
         "deq_residual",
     }
     trained(1, tmp_path / "parts")
-    (tmp_path / "parts" / MODEL).unlink()  # As if the second epoch had not ended.
+    (tmp_path / "parts" / MODEL).unlink()  # The second epoch then looks unfinished.
     resumed, again = trained(2, tmp_path / "parts")
     assert [row["loss"] for row in history] == [row["loss"] for row in again]
     np.testing.assert_equal(model.get_weights(), resumed.get_weights())

@@ -66,7 +66,7 @@ def test_buffered_batches_cost_no_waiting(clock):
 
 
 class Clocked(keras.callbacks.Callback):
-    """Makes each training step take three seconds."""
+    """Adds three seconds to the clock in each training step."""
 
     def __init__(self, clock):
         super().__init__()

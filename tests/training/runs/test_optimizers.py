@@ -181,7 +181,7 @@ def _rectified(weights, gradients, rate, beta_1=0.9, beta_2=0.999, epsilon=1e-7)
 
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_rectified_adam_has_the_published_steps(is_sparse):
-    """The first four steps have no adaptive rate; steps 5 and later have one."""
+    """The rate is adaptive from step 5 on."""
     generator = np.random.RandomState(0)
     weights, gradients = generator.normal(size=3), generator.normal(size=(40, 3))
     for dtype, tolerance in (("float64", 1e-13), ("float32", 1e-5)):
@@ -190,7 +190,7 @@ def test_rectified_adam_has_the_published_steps(is_sparse):
         seen = []
         for gradient in gradients:
             gradient = tf.constant(gradient, dtype)
-            if is_sparse:  # Of an embedding that read row 1 twice.
+            if is_sparse:  # An embedding that read row 1 twice has it.
                 rows = tf.gather(gradient, [0, 1, 1, 2])
                 rows *= tf.constant([1, 0.25, 0.75, 1], dtype)
                 gradient = tf.IndexedSlices(rows, [0, 1, 1, 2], [3])

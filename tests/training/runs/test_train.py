@@ -23,7 +23,7 @@ from training.runs.callbacks import EpochRecorder
 
 @pytest.fixture
 def kill_in_epoch(monkeypatch):
-    """Makes the next run die in the middle of an epoch, counted from 0."""
+    """Returns a function that kills the next run in an epoch, counted from 0."""
 
     def arm(epoch):
         def die(recorder, batch, logs=None):

@@ -17,7 +17,7 @@ def test_split_is_fixed_stratified_and_complete():
     )
     np.testing.assert_allclose(share, 0.2, atol=0.003)
     images = np.concatenate([training.images, test.images]).reshape(1797, -1)
-    assert images.sum(dtype=int) == 561718  # As scikit-learn's load_digits().
+    assert images.sum(dtype=int) == 561718  # Like load_digits().
 
 
 def test_normalization_of_training_pixels():

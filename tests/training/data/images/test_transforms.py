@@ -34,7 +34,7 @@ def test_distribution_of_windows():
     area, ratio = height * width / 120_000, width / height
     assert 0.079 < area.min() < 0.1 and 0.9 < area.max() <= 1
     assert 0.74 < ratio.min() < 0.77 and 1.31 < ratio.max() < 1.35
-    # Of windows that always fit, the ratio is as often below 1 as above.
+    # Windows that always fit have a ratio as often below 1 as above.
     small = area < 0.5
     assert 0.44 < (ratio[small] < 1).mean() < 0.56
     quarters = np.quantile(area[small], [0.25, 0.5, 0.75])

@@ -46,7 +46,7 @@ def test_mazes_are_perfect(drawn):
         assert cells.all()
         assert not (corridors[::2, ::2].any() or corridors[[0, -1]].any())
         assert not corridors[:, [0, -1]].any()
-        assert corridors.sum() == 2 * cells.size - 1  # Of each passage one pixel.
+        assert corridors.sum() == 2 * cells.size - 1  # A passage is one pixel.
         assert np.all(steps_from(corridors, start)[corridors] >= 0)
 
 

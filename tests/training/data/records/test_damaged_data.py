@@ -111,7 +111,7 @@ class Cityscapes:
 
 @pytest.fixture
 def files(tmp_path, write_records):
-    """Writes whole shards of a kind, and returns that of the training images."""
+    """Writes whole shards of a kind, and returns the path of the training images."""
 
     def write_all(kind, training=None):
         for split in ("train", "test", "validation"):

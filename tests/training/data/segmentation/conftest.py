@@ -1,4 +1,4 @@
-"""Shards of small images with labels, as those of Cityscapes."""
+"""Shards of small images with labels, in the format of Cityscapes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Two processes train together, are killed, and go on."""
+"""Two processes train together, are killed, and resume."""
 
 import json
 import os

@@ -24,6 +24,7 @@ def subject(name):
     text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
     comment = re.match(r"(?:#.*\n)*", text)[0]
     words = " ".join(comment.replace("#", " ").split())
+    # "et al." does not end a sentence.
     return re.match(r".*?(?<! al)[.?:](?= |$)", words)[0].rstrip(".:")
 
 

@@ -49,12 +49,7 @@ class SolveMetrics:
     def _of_training(self) -> list[keras.metrics.Metric]:
         """Returns the metrics that are 0 in evaluations."""
         layer: Any = self._layer()
-        penalty = [] if layer.regularizer is None else [self.penalty]
-        return [*self._of_adjoint(layer), *penalty]
-
-    def _of_adjoint(self, layer: Any) -> list[StepMean]:
-        """Returns the metrics that a backward pass updates, but not in a loop."""
-        metrics: list[StepMean] = []
+        metrics: list[keras.metrics.Metric] = []
         if layer.gradient.has_adjoint:
             metrics += [self.adjoint_evaluations, self.adjoint_residual]
             if layer.gradient.assumes_convergence:
@@ -63,6 +58,8 @@ class SolveMetrics:
             # by a factor that the layer does not know.
             if layer.compute_dtype != "float16":
                 metrics.append(self.loss_error)
+        if layer.regularizer is not None:
+            metrics.append(self.penalty)
         return metrics
 
     def record(self, solution: solvers.Solution, training: bool) -> None:
@@ -72,14 +69,19 @@ class SolveMetrics:
             solution: The `Solution`.
             training: Boolean.
         """
-        layer = self._layer()
+        layer: Any = self._layer()
         self._name_after_model(layer)
         self.evaluations.update_state(solution.num_evaluations)
         self.residual.update_state(solution.residual)
         self.converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
         self.failed.update_state(tf.equal(solution.status, solvers.DIVERGED))
-        for metric in self._of_adjoint(layer):
-            metric.is_updated = not (training and is_in_control_flow())
+        if layer.gradient.has_adjoint:
+            # TensorFlow cannot record the adjoint in a loop.
+            is_recorded = not (training and is_in_control_flow())
+            self.adjoint_evaluations.is_updated = is_recorded
+            self.adjoint_residual.is_updated = is_recorded
+            self.gradient_error.is_updated = is_recorded
+            self.loss_error.is_updated = is_recorded
         if training:
             self._warn_if_unlike(layer, solution)
             self.lost.record(layer, solution)

@@ -1,8 +1,8 @@
 """Circular convolutions and their inverses in Fourier space.
 
 Kernels have shape `(3, 3, channels, filters)`. A spectrum stores one matrix per
-frequency, which acts on rows of channels. The spectrum of a composition is the product
-of the spectra. Inverses and transposes act on each matrix.
+frequency, which acts on rows of channels. A composition has the product of the spectra
+as its spectrum; inverses and transposes act on each matrix.
 
 A complex matrix P + i Q is stored as the real block matrix [[P, Q], [-Q, P]], which
 multiplies fast and which XLA can invert, so a spectrum has shape

@@ -67,7 +67,8 @@ class TrafficCell(deq_keras.layers.EquilibriumCell):
         return {
             "demands": demands,
             "penalty": 1e4 * (1 - is_possible),  # (batch, trips, routes)
-            "is_on": is_on,
+            "is_on": is_on,  # (routes, roads)
+            "is_passed": ops.transpose(is_on),
             "free": ops.exp(self.log_free),
             "capacity": ops.exp(self.log_capacity),
         }
@@ -79,7 +80,7 @@ class TrafficCell(deq_keras.layers.EquilibriumCell):
         # A step of a solver can leave the flows that exist.
         load = ops.relu(state) / injection["capacity"]
         times = injection["free"] * (1 + 0.15 * load**4)
-        times = times @ ops.transpose(injection["is_on"])  # (batch, routes)
+        times = times @ injection["is_passed"]  # (batch, routes)
         shares = ops.softmax(-times[:, None] - injection["penalty"], axis=-1)
         routes = ops.sum(injection["demands"][..., None] * shares, axis=1)
         return routes @ injection["is_on"]

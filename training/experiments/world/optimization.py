@@ -47,6 +47,7 @@ class QuadraticProgramCell(deq_keras.layers.EquilibriumCell):
         return {
             "values": values,
             "rows": rows,
+            "columns": ops.transpose(rows),
             "inverse": ops.inv(quadratic + ops.transpose(rows) @ rows),
             "most": ops.concatenate([0 * values, budget], axis=1),
         }
@@ -55,11 +56,10 @@ class QuadraticProgramCell(deq_keras.layers.EquilibriumCell):
         return {"x": 0 * injection["values"], "v": 0 * injection["most"]}
 
     def call(self, state, injection):
-        v, rows = state["v"], injection["rows"]
-        projected = ops.minimum(v, injection["most"])
-        x = injection["values"] + (2 * projected - v) @ rows
+        v, projected = state["v"], ops.minimum(state["v"], injection["most"])
+        x = injection["values"] + (2 * projected - v) @ injection["rows"]
         x = x @ injection["inverse"]
-        return {"x": x, "v": v + x @ ops.transpose(rows) - projected}
+        return {"x": x, "v": v + x @ injection["columns"] - projected}
 
 
 @keras.saving.register_keras_serializable(package="deq_keras_training")

@@ -143,7 +143,7 @@ def array_batches(arrays, batch_size, seed, steps):
     The order depends only on `(seed, pass)`. The last batch of a pass may be smaller.
 
     Args:
-        arrays: Tuple of arrays `(num_examples, ...)`.
+        arrays: Tuple of arrays `(num_examples, ...)`, or of dicts of them.
         batch_size: Positive integer.
         seed: Integer.
         steps: `range` of steps, counted from the start of the training.
@@ -151,9 +151,9 @@ def array_batches(arrays, batch_size, seed, steps):
     Returns:
         A `tf.data.Dataset` of tuples.
     """
-    num_examples = len(arrays[0])
+    num_examples = len(tree.flatten(arrays)[0])
     first, offset = divmod(steps.start, math.ceil(num_examples / batch_size))
-    arrays = tuple(map(tf.constant, arrays))
+    arrays = tree.map_structure(tf.constant, tuple(arrays))
     seed = tf.constant(seed, tf.int64)
 
     def one_pass(number):
@@ -163,7 +163,9 @@ def array_batches(arrays, batch_size, seed, steps):
 
     passes = tf.data.Dataset.range(first, tf.int64.max)
     batches = passes.flat_map(one_pass).skip(offset).take(len(steps))
-    batches = batches.map(lambda rows: tuple(tf.gather(one, rows) for one in arrays))
+    batches = batches.map(
+        lambda rows: tree.map_structure(lambda one: tf.gather(one, rows), arrays)
+    )
     # Without a known cardinality Keras warns that the data ran out.
     size = tf.data.experimental.assert_cardinality(len(steps))
     return prefetched(batches.apply(size))

@@ -130,9 +130,10 @@ class ExportedModel:
 
         def answer(inputs, budget):
             if self._first is None:
-                self._first = np.asarray(inputs)
+                self._first = inputs
             with self._reading():
-                answered = self._serve(np.asarray(inputs), max_iter=budget)
+                arrays = keras.tree.map_structure(np.asarray, inputs)
+                answered = self._serve(arrays, max_iter=budget)
                 return answered["outputs"], {
                     "evaluations": answered["evaluations"],
                     "residual": answered["residual"],
@@ -159,7 +160,8 @@ class ExportedModel:
                 answer(self._first, budget)
                 seconds.append(time.perf_counter() - start)
             quantiles[budget] = np.quantile(seconds, [0.5, 0.95]).tolist()
-        return Latencies(_NUM_REQUESTS, len(self._first), quantiles)
+        num_samples = len(keras.tree.flatten(self._first)[0])
+        return Latencies(_NUM_REQUESTS, num_samples, quantiles)
 
     def _reading(self):
         return reading(self._path, "Write it again with deq-keras export.")

@@ -37,6 +37,9 @@ class DataConfig(Config):
         num_angles: Positive integer. Number of angles of the rays, for `radon`.
         noise: Float. Standard deviation of the noise of the measurements. Images have
             values in [0, 1].
+        noise_range: Pair of floats. Smallest and largest standard deviation of the
+            noise in training, drawn for each image; the restorer reads it. Null for
+            `noise` in training too, which the restorer does not read.
         size: Positive integer. Height and width of the crops in pixels.
         num_train: Positive integer. Number of training crops, drawn once per seed.
         train_folder: Path of a folder with images for training. Null for five
@@ -53,6 +56,7 @@ class DataConfig(Config):
     factor: keys.integer(le=64) = 2
     num_angles: keys.integer(le=1000) = 12
     noise: keys.NonNegative = 0.02
+    noise_range: keys.Pair[keys.NonNegative] | None = None
     size: keys.integer(ge=8, le=512) = 40
     num_train: keys.Drawn = 1024
     train_folder: keys.Text | None = None
@@ -188,7 +192,7 @@ def measure(operator, images, noise, random):
     Args:
         operator: `LinearOperator`.
         images: float32 array `(images, height, width, channels)`.
-        noise: Float. Standard deviation of the noise.
+        noise: Float, or array `(images,)`. Standard deviation of the noise.
         random: `numpy.random.Generator`.
     """
     # In parts: the tables of a Radon transform repeat every pixel.
@@ -197,7 +201,9 @@ def measure(operator, images, noise, random):
     drawn = random.normal(size=measured.shape).astype("float32")
     # Missing measurements have no noise.
     known = getattr(operator, "mask", np.ones(()))
-    return measured + noise * drawn * np.float32(known).reshape((*known.shape, 1))
+    drawn *= np.float32(known).reshape((*known.shape, 1))
+    noise = np.float32(noise).reshape((-1, *[1] * (drawn.ndim - 1)))
+    return measured + noise * drawn
 
 
 def scores(predictions, targets):
@@ -228,7 +234,11 @@ class ImagingJob(ArrayJob):
         photographs.check_sizes(train, config.size)
 
         def pair(images, noise, random):
-            return measure(operator, images, noise, random), images
+            measured = measure(operator, images, noise, random)
+            if config.noise_range is None:
+                return measured, images
+            level = np.broadcast_to(np.float32(noise), len(images))[:, np.newaxis]
+            return {"measurements": measured, "noise_level": level}, images
 
         tested = [
             pair(tiles, factor * config.noise, np.random.default_rng(config.seed))
@@ -239,19 +249,27 @@ class ImagingJob(ArrayJob):
             random = np.random.default_rng(seed)
             count = config.num_train
             crops = photographs.crop_at_random(train, config.size, count, random)
-            return pair(crops / np.float32(255), config.noise, random), *tested
+            noise = config.noise
+            if config.noise_range is not None:
+                noise = random.uniform(*config.noise_range, size=count)
+            return pair(crops / np.float32(255), noise, random), *tested
 
         return draw
 
     def build_model(self):
         config, policy = self.config.model, keras.DTypePolicy(self.config.precision)
+        reads_noise = self.config.data.noise_range is not None
         with config_errors("data"):
             operator = build_operator(self.config.data)
 
         def build_cell():
             if config.denoiser == "network":
                 denoiser = deq_keras.layers.ImageDenoiser(
-                    config.filters, config.num_layers, config.max_norm, dtype=policy
+                    config.filters,
+                    config.num_layers,
+                    config.max_norm,
+                    channels=1,
+                    dtype=policy,
                 )
             elif config.denoiser == "total_variation":
                 denoiser = TotalVariationDenoiser(dtype=policy)
@@ -269,12 +287,18 @@ class ImagingJob(ArrayJob):
                     deq_keras.DEQ(build_cell(), gradient="unrolled", **once)
                     for _ in range(config.num_untied)
                 ]
-                inputs = keras.Input(operator.measurement_shape)
-                outputs = deq_keras.models.UntiedLayers(layers, dtype=policy)(inputs)
+                shape = operator.measurement_shape
+                inputs = sources = keras.Input(shape, name="measurements")
+                if reads_noise:
+                    level = keras.Input((1,), name="noise_level")
+                    inputs = {"measurements": inputs, "noise_level": level}
+                    sources = list(inputs.values())
+                outputs = deq_keras.models.UntiedLayers(layers, dtype=policy)(sources)
                 return keras.Model(inputs, outputs)
             deq = equilibrium(build_cell(), config, policy)
             backbone = deq_keras.models.ImageRestorerBackbone(
                 deq.cell,
+                has_noise_level=reads_noise,
                 solver=deq.solver,
                 gradient=deq.gradient,
                 regularizer=deq.regularizer,

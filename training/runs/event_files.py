@@ -7,6 +7,7 @@ import deq_keras
 
 from ..config import reading as configs
 from ..evaluation.plots import residual_image
+from .job import first_rows
 
 EVENTS = "tensorboard"
 
@@ -49,7 +50,7 @@ def callbacks(job, model, span, folder):
         opened, samples = job.split(model), next(iter(job.batch_samples(model)))
         summaries = deq_keras.callbacks.EquilibriumSummaries(
             opened.layer,
-            lambda: opened.encode(samples[:_NUM_SAMPLES]),
+            lambda: opened.encode(first_rows(samples, _NUM_SAMPLES)),
             events,
             job.config.evaluation.max_iter,
             draw=residual_image,

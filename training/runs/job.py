@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import tensorflow as tf
+from keras import tree
 
 import deq_keras
 
@@ -191,16 +192,18 @@ class Job:
 
     @functools.cached_property
     def sample_inputs(self):
-        """Array `(num_samples, ...)` of the inputs that exports and diagnoses use.
+        """Array `(num_samples, ...)` of the inputs that exports and diagnoses use, or a
+        dict of arrays.
 
         Reads them from the folder of the run or, without saved samples, from the data.
         """
         path = None if self.folder is None else self.folder / SAMPLES
         if path is None or not path.exists():
-            return np.asarray(self.select_samples())
+            return tree.map_structure(np.asarray, self.select_samples())
         remedy = "Remove it: the next command reads the samples from the data again."
         with reading(path, remedy), path.open("rb") as file:
-            return np.load(file)["inputs"]
+            saved = dict(np.load(file))
+        return saved.get("inputs", saved)
 
     def batch_samples(self, model):
         """Returns batches to diagnose, in the input format of `encode`."""
@@ -212,7 +215,9 @@ class Job:
         path = self.folder / SAMPLES
         if not path.exists():
             with replacing(path) as temporary:
-                np.savez_compressed(temporary, inputs=self.sample_inputs)
+                inputs = self.sample_inputs
+                named = inputs if isinstance(inputs, dict) else {"inputs": inputs}
+                np.savez_compressed(temporary, **named)
 
     # === Evaluation ===
 
@@ -308,7 +313,7 @@ class Job:
 
     def prepare_export(self, model):
         """Returns the model to export, and samples of its requests."""
-        return model, self.sample_inputs[:8]
+        return model, first_rows(self.sample_inputs, 8)
 
     def largest_budget(self, model):
         """Returns the largest budget that an export serves, or `None`."""
@@ -316,6 +321,11 @@ class Job:
         if layer is None:
             return None
         return max(layer.solver.max_iter, *self.config.evaluation.budgets)
+
+
+def first_rows(inputs, count):
+    """Returns the first samples of an array or of a dict of arrays."""
+    return tree.map_structure(lambda array: array[:count], inputs)
 
 
 def batch_sizes(data):
@@ -394,7 +404,8 @@ class ArrayJob(Job):
     """One variant of a functional model with a `DEQ` layer `deq`; see `Job`.
 
     `load_data` returns a function from a seed to the training and the test data, each a
-    tuple of arrays `(inputs, targets)`. The config has `data.batch_size`.
+    tuple `(inputs, targets)` of arrays; inputs may be a dict of arrays. The config has
+    `data.batch_size`.
 
     Attributes:
         evaluation_batch_size: Positive integer. Batch size of `measure`.
@@ -421,7 +432,7 @@ class ArrayJob(Job):
 
     @property
     def steps_per_epoch(self):
-        return math.ceil(len(self.training[0]) / self.config.data.batch_size)
+        return math.ceil(len(self.training[-1]) / self.config.data.batch_size)
 
     @property
     def steps_per_execution(self):
@@ -452,7 +463,7 @@ class ArrayJob(Job):
         }
 
     def select_samples(self):
-        return self.tested[0][: self.config.evaluation.num_samples]
+        return first_rows(self.tested[0], self.config.evaluation.num_samples)
 
     def measure(self, answer, budgets, model=None):
         name = registry.find(self.config.experiment).score.name

@@ -189,3 +189,26 @@ def test_a_run_compares_its_variants(tmp_path):
     for table in ("test PSNR [dB]", "test SSIM", "with twice the noise"):
         assert table in text
     assert text.count("tikhonov") >= 5
+
+
+def test_restorers_read_noise_levels(tmp_path):
+    job = make_job(("data.noise_range", [0.1, 0.2]))
+    inputs, images = job.training
+    levels = inputs["noise_level"]
+    assert levels.shape == (8, 1) and np.ptp(levels) > 0
+    assert np.all((levels >= 0.1) & (levels <= 0.2))
+    operator = imaging.build_operator(job.config.data)
+    errors = inputs["measurements"] - operator(images).numpy()
+    np.testing.assert_allclose(errors.std(axis=(1, 2, 3)), levels[:, 0], rtol=0.2)
+    for (tested, _), noise in zip(job.data(0)[1:], (0.02, 0.04), strict=True):
+        assert np.all(tested["noise_level"] == np.float32(noise))
+    model, optimizer, (span,) = job.build()
+    enter_phase(job, model, span, optimizer, model)
+    batch = next(iter(job.feed(range(1))["x"]))
+    assert set(batch[0]) == {"measurements", "noise_level"}
+    assert np.isfinite(model.train_on_batch(*batch)).all()
+    job.folder = tmp_path
+    job.save_assets()
+    stored = imaging.ImagingJob(job.config, load=None, folder=tmp_path).sample_inputs
+    for name, array in job.sample_inputs.items():
+        np.testing.assert_array_equal(stored[name], array)

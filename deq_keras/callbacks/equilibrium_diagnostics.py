@@ -1,5 +1,7 @@
 """Diagnostics of an equilibrium over the epochs of training."""
 
+import warnings
+
 import keras
 import tensorflow as tf
 from keras import tree
@@ -7,13 +9,17 @@ from keras import tree
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count
 from deq_keras.core.graphs import compiled
+from deq_keras.core.structure import StateStructure, row_norms
 from deq_keras.diagnostics import jacobian_norm, spectral_radius
 from deq_keras.diagnostics.subject import (
     encoder,
     linearized_solution,
     single_layer,
 )
+from deq_keras.solvers import DIVERGED, SolveRequest
 
+# Mean relative change of the state beyond the budget above which to warn.
+_LARGEST_CHANGE = 0.05
 # Relative error of the spectral radius, which suffices for a curve over epochs.
 _TOL = 1e-2
 
@@ -33,6 +39,10 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
 
     An epoch costs `max_iter` evaluations and at most `num_iterations + 16`
     vector-Jacobian products.
+
+    At the end of a training with a gradient of plain steps, such as the default, warns
+    if twice the layer's budget changes the equilibria by more than 5 % in the mean:
+    then scores depend on the budget.
 
     Args:
         model: The trained model, functional or sequential with one `DEQ` layer, or its
@@ -83,21 +93,58 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         self._measure = compiled(self._means, reduce_retracing=True)
 
     def on_epoch_end(self, epoch, logs=None):
-        if epoch % self.freq:
+        if epoch % self.freq == 0:
+            for name, value in self._measure(*self._samples()).items():
+                logs[f"{self.layer.name}_{name}"] = float(value)
+
+    def on_train_end(self, logs=None):
+        layer = self.layer
+        # A gradient at the equilibrium warns of its own errors.
+        if layer.gradient.uses_solver:
             return
+        change = float(compiled(self._change)(*self._samples()))
+        if change > _LARGEST_CHANGE:
+            budget = layer.solver.max_iter
+            warnings.warn(
+                f"The state of the layer {layer.name!r} still moves at its budget of "
+                f"{budget} evaluations: {2 * budget} evaluations change it by "
+                f"{change:.0%}, the mean over the inputs of EquilibriumDiagnostics. "
+                "Scores then depend on the budget: measure them at several, with "
+                "SolveScope. More updates or TruncatedGradient(free_fraction=0.6) let "
+                f"the state settle. Received: gradient={layer.gradient!r}.",
+                stacklevel=2,
+            )
+
+    def _samples(self):
+        """Returns the inputs as tensors, and the masks of their leaves."""
         inputs = self.inputs() if callable(self.inputs) else self.inputs
         masks = [getattr(leaf, "_keras_mask", None) for leaf in tree.flatten(inputs)]
-        inputs = tree.map_structure(tf.convert_to_tensor, inputs)
-        for name, value in self._measure(inputs, masks).items():
-            logs[f"{self.layer.name}_{name}"] = float(value)
+        return tree.map_structure(tf.convert_to_tensor, inputs), masks
 
-    def _means(self, inputs, masks):
+    def _encoded(self, inputs, masks):
         # The arguments of a compiled function are other tensors, without their masks.
         for leaf, mask in zip(tree.flatten(inputs), masks, strict=True):
             if mask is not None:
                 leaf._keras_mask = mask
+        return encoder(self.subject)(inputs)
+
+    def _change(self, inputs, masks):
+        """Returns |z' - z| / |z'| for z at the budget of the layer and z' at twice the
+        budget, the mean over the samples that did not fail."""
+        encoded, budget = self._encoded(inputs, masks), self.layer.solver.max_iter
+        near = self.layer.solve(encoded)
+        far = self.layer.solve(encoded, SolveRequest(max_iter=2 * budget))
+        structure = StateStructure(far.value)
+        one, other = structure.to_matrix(near.value), structure.to_matrix(far.value)
+        changes = tf.math.divide_no_nan(row_norms(other - one), row_norms(other))
+        # The state of a failed sample is its last finite one.
+        changes = tf.where(far.status == DIVERGED, float("nan"), changes)
+        total, count = nonfinite.finite_total(changes, changes.dtype.name)
+        return tf.math.divide_no_nan(total, count)
+
+    def _means(self, inputs, masks):
         solution, linearization = linearized_solution(
-            self.layer, encoder(self.subject)(inputs), self.max_iter
+            self.layer, self._encoded(inputs, masks), self.max_iter
         )
         radius = spectral_radius(linearization, max_iter=self.num_iterations, tol=_TOL)
         norm = jacobian_norm(linearization)

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import deq_keras
 from deq_keras.callbacks import EquilibriumDiagnostics
-from tests.layers.cells import LinearCell
+from tests.layers.cells import FunctionCell, LinearCell
 
 
 def fitted(inputs, **arguments):
@@ -61,7 +61,7 @@ def test_function_is_called_at_each_measurement():
     # With one state, |df/dz| is proportional to the root of the unmasked positions.
     model = keras.Sequential([keras.Input((3,), dtype="int32"), embedding, layer])
     model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
-    rows = iter([0, 1])
+    rows = iter([0, 1, 1])
 
     def inputs():
         row = next(rows)
@@ -75,3 +75,22 @@ def test_function_is_called_at_each_measurement():
     whole, padded = history["deq_jacobian_norm"]
     assert whole == pytest.approx(0.5, rel=0.3)
     assert padded == pytest.approx(0.5 / np.sqrt(3), rel=0.3)
+
+
+@pytest.mark.parametrize("rate, changes", [(0.9, True), (0.5, False)])
+def test_state_that_moves_beyond_the_budget_warns(rate, changes):
+    """f(z) = rate z + (1 - rate) x moves from 1 - rate^n to 1 - rate^2n times x."""
+    cell = FunctionCell(lambda z, x: rate * z + (1 - rate) * x)
+    solver = deq_keras.solvers.FixedPointIteration(8)
+    layer = deq_keras.layers.DEQ(cell, solver, "truncated", None, name="deq")
+    x = np.array([[1.0] * 3, [np.nan] * 3], "float32")
+    layer(x)
+    callback = EquilibriumDiagnostics(layer, lambda: x)
+    if not changes:
+        callback.on_train_end()
+        return
+    change = (rate**8 - rate**16) / (1 - rate**16)
+    with pytest.warns(UserWarning, match=f"16 evaluations change it by {change:.0%}"):
+        callback.on_train_end()
+    layer.gradient = "implicit"
+    callback.on_train_end()

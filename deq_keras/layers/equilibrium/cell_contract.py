@@ -416,12 +416,13 @@ def _are_coupled(layer: Any, inputs: Nest, mask: tf.Tensor | None) -> bool | Non
                     return True
             return False
 
-        # Python code in a cell, such as a draw of NumPy, may change any call.
-        is_stable = not differs(changed(nobody), everybody)
-        if not is_stable or not any(np.isfinite(leaf).any() for leaf in before):
+        if not any(np.isfinite(leaf).any() for leaf in before):
             return None
         half = random.permutation(num_rows) < num_rows // 2
-        return any(differs(changed(rows), ~rows) for rows in (half, ~half))
+        if not any(differs(changed(rows), ~rows) for rows in (half, ~half)):
+            return False
+        # Python code in a cell, such as a draw of NumPy, may change any call.
+        return None if differs(changed(nobody), everybody) else True
 
 
 def _check_injection(cell: keras.layers.Layer, injection: Nest) -> None:

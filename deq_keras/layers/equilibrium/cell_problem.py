@@ -169,11 +169,12 @@ class InjectionRows:
 
 def _trace(inject: Callable[[Nest, bool], Nest], specs: Nest, training: bool) -> Nest:
     # Keep the trace out of the caller's graph, and its losses out of the cell.
-    with tf.init_scope(), keras.StatelessScope():
-        traced = tf.function(
-            lambda inputs: inject(inputs, training), autograph=False
-        ).get_concrete_function(specs)
-    return traced.structured_outputs
+    graph = tf.__internal__.FuncGraph("rows")
+    with tf.init_scope(), keras.StatelessScope(), graph.as_default():
+        inputs = tree.map_structure(
+            lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape), specs
+        )
+        return tree.map_structure(tf.convert_to_tensor, inject(inputs, training))
 
 
 def _has_rows(two: tf.Tensor, three: tf.Tensor) -> bool | str:

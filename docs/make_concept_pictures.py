@@ -5,9 +5,6 @@
 They go to docs/images. Every path and every residual is from a solve of this library.
 """
 
-import os
-from pathlib import Path
-
 import matplotlib
 
 matplotlib.use("Agg")
@@ -22,8 +19,8 @@ from deq_keras.solvers import (  # noqa: E402
     FixedPointIteration,
     SolveRequest,
 )
+from docs.make_results_figures import IMAGES, write  # noqa: E402
 
-IMAGES = Path(__file__).parent / "images"
 _STATUS = "converged", "budget exhausted", "diverged"
 # Title -> f, damping, initial state. The third and the fourth are one f.
 _MAPS = {
@@ -57,7 +54,7 @@ def _trace(solution):
 
 def cobwebs():
     """Draws steps of a solve between the graph of f and the diagonal."""
-    figure, panels = pyplot.subplots(2, 2, figsize=(7, 7), layout="constrained")
+    figure, panels = pyplot.subplots(2, 2, figsize=(5.2, 5.6), layout="constrained")
     grid = np.linspace(-2, 2, 200, dtype="float32")
     for axes, (title, (f, damping, start)) in zip(panels.flat, _MAPS.items()):
         solver = FixedPointIteration(max_iter=20, damping=damping)
@@ -69,7 +66,7 @@ def cobwebs():
             path += [(z[0], f(z)[0]), (following[0], following[0])]
         axes.plot(*np.transpose(path), color="#1f77b4", lw=1, label="steps")
         num, status = solution.num_evaluations[0], _STATUS[solution.status[0]]
-        axes.set_title(f"{title}\n{status}, {num} evaluations", fontsize="medium")
+        axes.set_title(f"{title}\n{status}, {num} evaluations", fontsize="small")
         axes.set(
             xlabel="z",
             xlim=(-2, 2),
@@ -90,7 +87,7 @@ def paths():
         return tf.tanh(z @ turn + u)
 
     figure, (left, right) = pyplot.subplots(
-        1, 2, figsize=(7.2, 4.0), layout="constrained"
+        1, 2, figsize=(5.2, 3.4), layout="constrained"
     )
     x, y = np.meshgrid(*[np.linspace(-1.1, 1.1, 40, dtype="float32")] * 2)
     states = np.stack([x.ravel(), y.ravel()], axis=1)
@@ -102,7 +99,7 @@ def paths():
         right.semilogy(*_trace(solution), "o-", ms=3, lw=1, color=color)
     left.plot(*points[-1], "k*", ms=12, label="z*")
     left.set(title="evaluated points", xlabel="first entry", ylabel="second entry")
-    left.legend(loc="lower left", fontsize="small")
+    figure.legend(loc="outside lower center", ncols=4, fontsize="small")
     right.set(title="residual", xlabel="evaluations")
     return figure
 
@@ -110,7 +107,7 @@ def paths():
 def residuals():
     """Draws residuals of linear maps of three spectral radii."""
     figure, panels = pyplot.subplots(
-        1, 3, figsize=(7.2, 3.2), layout="constrained", sharey=True
+        1, 3, figsize=(5.2, 2.8), layout="constrained", sharey=True
     )
     random = np.random.default_rng(0)
     matrix, u = random.normal(size=(64, 64)), random.normal(size=64)
@@ -123,9 +120,10 @@ def residuals():
                 kind(max_iter=60, tol=1e-5),
             )
             axes.semilogy(*_trace(solution), color=color, label=name)
-        axes.set(title=f"spectral radius {radius}", xlabel="evaluations")
+        axes.set(xlabel="evaluations")
+        axes.set_title(f"spectral radius {radius}", fontsize="small")
     panels[0].set_ylabel("residual")
-    panels[0].legend()
+    panels[0].legend(fontsize="x-small")
     return figure
 
 
@@ -137,18 +135,8 @@ FIGURES = {
 
 
 def main(folder=IMAGES):
-    """Writes a figure `NAME.svg` for each name of `FIGURES`.
-
-    Args:
-        folder: Path of the folder to write to.
-    """
-    # The same figure is the same file.
-    matplotlib.rcParams["svg.hashsalt"] = "deq_keras"
-    os.environ["SOURCE_DATE_EPOCH"] = "0"
-    for name, draw in FIGURES.items():
-        figure = draw()
-        figure.savefig(Path(folder) / f"{name}.svg")
-        pyplot.close(figure)
+    """Writes the figures of docs/guides/concepts.md to a folder."""
+    write(FIGURES, folder)
 
 
 if __name__ == "__main__":

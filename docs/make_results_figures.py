@@ -97,7 +97,7 @@ def costs():
 
 def imaging():
     tasks = "deblurring", "doubling the size", "inpainting", "tomography"
-    figure, panels = pyplot.subplots(2, 2, figsize=(6.6, 5.2))
+    figure, panels = pyplot.subplots(2, 2, figsize=(5.2, 4.8))
     for axes, task in zip(panels.flat, tasks, strict=True):
         first = f"| {task}, PSNR [dB] at NFE"
         counts = header("imaging", first)
@@ -109,42 +109,46 @@ def imaging():
             axes.plot(
                 counts, list(map(value, row[1:])), "o-", color=color, label=row[0]
             )
-        axes.set(xscale="log", xlabel="function evaluations (NFE)", title=task)
-        axes.set_xticks(counts, [f"{count:g}" for count in counts])
+        axes.set(xscale="log", title=task)
+        axes.set_xticks(counts, [f"{count:g}" for count in counts], fontsize="small")
         axes.xaxis.set_minor_locator(ticker.NullLocator())
+    figure.supxlabel("function evaluations (NFE)", fontsize="medium")
     for axes in panels[:, 0]:
         axes.set_ylabel("test PSNR [dB]")
-    panels[0, 0].legend(fontsize="small")
+    panels[0, 0].legend(fontsize="x-small")
     return figure
 
 
 def world():
     subjects = {
         "reaction and diffusion": "| reaction and diffusion |",
-        "two moons, karate club": "| communities |",
+        "classes on a graph": "| communities |",
         "budget": "| budget |",
         "transport": "| transport |",
         "traffic": "| traffic |",
     }
-    figure, panels = pyplot.subplots(2, 3, figsize=(8.4, 5.2))
+    figure, panels = pyplot.subplots(3, 2, figsize=(5.2, 6.4), sharex=True)
     for axes, (title, first) in zip(panels.flat, subjects.items(), strict=False):
         sets, *networks = zip(*table("world", first), strict=True)
-        for errors, label, color in zip(
-            networks,
-            ("equilibrium", "unrolled", "plain network"),
-            (PLAIN, TWIN_OF_SIX, PAPER),
-            strict=True,
+        places = np.arange(len(sets))
+        for index, (errors, label, color) in enumerate(
+            zip(
+                networks,
+                ("equilibrium", "unrolled", "plain network"),
+                (PLAIN, TWIN_OF_SIX, PAPER),
+                strict=True,
+            )
         ):
-            axes.plot(range(len(sets)), [*map(value, errors)], "o-", color=color)
-            axes.lines[-1].set_label(label)
-        axes.set_xticks(range(len(sets)), sets, rotation=20, ha="right")
-        axes.tick_params("x", labelsize="small")
-        axes.set(yscale="log", title=title)
-        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
-    for axes in panels[:, 0]:
-        axes.set_ylabel("test error")
-    panels[1, 2].axis("off")
-    panels[1, 2].legend(*panels[0, 0].get_legend_handles_labels(), loc="center")
+            heights = places + 0.15 * (index - 1)
+            axes.plot([*map(value, errors)], heights, "o", color=color, label=label)
+        axes.set_yticks(places, [textwrap.fill(name, 11) for name in sets])
+        axes.tick_params("y", labelsize="small")
+        axes.set(xscale="log", title=title, ylim=(len(sets) - 0.6, -0.4))
+        axes.set_xticks([0.001, 0.01, 0.1, 1])
+        axes.xaxis.set_tick_params(labelbottom=True)
+    panels[2, 1].axis("off")
+    panels[2, 1].legend(*panels[0, 0].get_legend_handles_labels(), loc="center")
+    figure.supxlabel("test error", fontsize="medium")
     return figure
 
 
@@ -357,16 +361,18 @@ def synthetic():
 
 
 def vision():
-    first = "| test accuracy [%] at NFE | 1 | 2 | 3 | 4 | 5 | 6 | 8 | 12 | 17"
-    rows, counts = table("penalties", first), header("penalties", first)
+    counts, *columns = zip(*table("penalties", "| NFE on CIFAR-10"), strict=True)
+    counts = list(map(value, counts))
     figure, (scores, residuals) = pyplot.subplots(2, figsize=(4, 4.6), sharex=True)
-    for row, name, color in zip(
-        rows, ("plain", "Frobenius penalty") * 2, (PLAIN, FROBENIUS) * 2, strict=True
+    for column, axes, name, color in zip(
+        columns,
+        (scores, scores, residuals, residuals),
+        ("plain", "Frobenius penalty") * 2,
+        (PLAIN, FROBENIUS) * 2,
+        strict=True,
     ):
-        axes = scores if row in rows[:2] else residuals
         # A cell without a deviation has a deviation of 0.
-        cells = np.array([[*values(cell), 0.0][:2] for cell in row[1:]])
-        means, deviations = cells.T
+        means, deviations = np.array([[*values(cell), 0.0][:2] for cell in column]).T
         axes.plot(counts, means, "o-", color=color, label=name)
         low, high = means - deviations, means + deviations
         axes.fill_between(counts, low, high, color=color, alpha=0.2)
@@ -395,14 +401,25 @@ FIGURES = {
 }
 
 
-def main(folder=IMAGES):
-    """Writes a figure `NAME.svg` for each name of `FIGURES`.
+def write(figures, folder=IMAGES, style=()):
+    """Writes a figure `NAME.svg` for each name of `figures`.
 
     Args:
+        figures: Dict of names to functions that return a figure.
         folder: Path of the folder to write to.
+        style: Dict of settings of Matplotlib.
     """
     # The same figure is the same file.
     os.environ["SOURCE_DATE_EPOCH"] = "0"
+    for name, draw in figures.items():
+        with pyplot.rc_context({"svg.hashsalt": "deq_keras", **dict(style)}):
+            figure = draw()
+            figure.savefig(Path(folder) / f"{name}.svg")
+            pyplot.close(figure)
+
+
+def main(folder=IMAGES):
+    """Writes the figures of the pages in docs/results to a folder."""
     style = {
         "axes.axisbelow": True,
         "axes.grid": True,
@@ -410,13 +427,8 @@ def main(folder=IMAGES):
         "figure.figsize": (4, 2.9),
         "grid.alpha": 0.3,
         "legend.framealpha": 0.6,
-        "svg.hashsalt": "deq_keras",
     }
-    for name, draw in FIGURES.items():
-        with pyplot.rc_context(style):
-            figure = draw()
-            figure.savefig(Path(folder) / f"{name}.svg")
-            pyplot.close(figure)
+    write(FIGURES, folder, style)
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def plot_scores(path, evaluations, score, at="budget"):
         if all(len(one) > 1 for one in values.values()):
             deviation = [score.scale * np.std(one, ddof=1) for one in values.values()]
             _band(axes, list(values), mean - deviation, mean + deviation, line)
-    axes.legend()
+    _legend(figure, axes)
     _save(figure, path)
 
 
@@ -164,7 +164,7 @@ def plot_tuning(path, tuning, candidates):
         point = (outcome.evaluations, 100 * outcome.bound)
         axes.plot(*point, marker, color="black", label=name, mfc="none")
     axes.set_yscale("log")
-    axes.legend(fontsize="small")
+    _legend(figure, axes)
     _save(figure, path)
 
 
@@ -197,7 +197,7 @@ def plot_residuals(path, diagnoses):
         has_positive |= bool(np.any(high > 0))
     if has_positive:  # Some cells converge in one evaluation.
         axes.set_yscale("log")
-    axes.legend()
+    _legend(figure, axes)
     _save(figure, path)
 
 
@@ -242,7 +242,7 @@ def plot_history(path, histories):
             axes.axvline(start, color="grey", ls=":", lw=1)
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(_integers())
-    all_axes[0].legend()
+    _legend(figure, all_axes[0])
     _save(figure, path)
 
 
@@ -325,6 +325,16 @@ def _figure(x_label, y_label):
     axes.set_ylabel(y_label)
     axes.grid(alpha=0.3)
     return figure, axes
+
+
+def _legend(figure, axes):
+    """Explains the lines of `axes` below the figure, where no line runs."""
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        fontsize="small",
+    )
 
 
 def _band(axes, budgets, low, high, line):

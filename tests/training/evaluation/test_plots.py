@@ -85,7 +85,7 @@ def test_explicit_network_has_only_a_loss(drawn):
     panels = drawn({"untied": EXPLICIT, "model/seed_1": ROWS, "model/seed_2": [*ROWS]})
     loss = panels["loss (dashed: validation)"]
     assert len(panels) == 7 and len(_curves(loss)) == 6
-    labels = [text.get_text() for text in loss.get_legend().get_texts()]
+    labels = [text.get_text() for text in loss.figure.legends[0].get_texts()]
     assert labels == ["untied", "model"]
 
 

@@ -28,7 +28,7 @@ ENOUGH = {
     indirect=True,
 )
 def test_contract(solver_class):
-    check_solver(solver_class, ENOUGH[solver_class], tol=1e-12)
+    check_solver(solver_class, ENOUGH[solver_class], tol=1e-10)
 
 
 def test_accelerated_solvers_need_fewer_evaluations():

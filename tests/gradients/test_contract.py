@@ -4,10 +4,10 @@ import pytest
 
 from deq_keras import gradients, solvers
 from deq_keras.testing import check_gradient
-from tests.regimes import slow
 
 
-@pytest.mark.parametrize("adjoint", [None, slow(solvers.GMRES)])
+@pytest.mark.slow
+@pytest.mark.parametrize("adjoint", [None, solvers.GMRES])
 def test_implicit(adjoint):
     solver = adjoint and adjoint(40, 1e-12)
     check_gradient(lambda: gradients.ImplicitGradient(solver))

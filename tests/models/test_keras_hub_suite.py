@@ -220,7 +220,7 @@ REASONER = (
 @pytest.mark.filterwarnings("ignore:The `check_types` argument")
 @pytest.mark.parametrize(
     "cls, name, preprocessor, kwargs, data, shape",
-    [REASONER, *(slow(*task) for task in IMAGE_TASKS)],
+    [slow(*task) for task in (REASONER, *IMAGE_TASKS)],
 )
 def test_task(suite, cls, name, preprocessor, kwargs, data, shape):
     parts = {"backbone": _backbone(name), "preprocessor": preprocessor}

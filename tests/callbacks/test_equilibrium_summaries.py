@@ -17,29 +17,16 @@ def plain_layer(**arguments):
     return deq_keras.layers.DEQ(LinearCell(), name="deq", seed=1, **arguments)
 
 
-def compiled(layer, **arguments):
-    inputs = keras.Input((3,))
-    model = keras.Model(inputs, layer(inputs))
-    model.compile(keras.optimizers.SGD(1e-6), "mse", **arguments)
-    return model
-
-
-def fitted(
-    layer,
-    folder,
-    epochs=3,
-    inputs=None,
-    is_watched=True,
-    mode=None,
-    **arguments,
-):
+def fitted(layer, folder, epochs=3, inputs=None, is_watched=True, **arguments):
     """Returns the history of a training, and the seed at its end."""
-    x = np.random.default_rng(0).normal(size=(18, 3)).astype("float32")
+    x = np.random.default_rng(0).normal(size=(9, 3)).astype("float32")
     inputs = x[:4] if inputs is None else inputs
     watching = EquilibriumSummaries(layer, lambda: inputs, folder, **arguments)
-    fit = {"batch_size": 8, "epochs": epochs, "verbose": 0, "validation_split": 0.1}
+    fit = {"batch_size": 4, "epochs": epochs, "verbose": 0, "validation_split": 0.1}
     keras.utils.set_random_seed(0)
-    model = compiled(layer, **(mode or {"run_eagerly": True}))
+    symbolic = keras.Input((3,))
+    model = keras.Model(symbolic, layer(symbolic))
+    model.compile(keras.optimizers.SGD(1e-6), "mse", run_eagerly=True)
     history = model.fit(x, 3 * x, callbacks=[watching] if is_watched else [], **fit)
     return history.history, layer.seed_generator.state.numpy().tolist()
 
@@ -92,22 +79,6 @@ def test_run_writes_its_summaries(tmp_path):
     shares.append(written["deq/time_share/gradient"][2])
     assert all(0 <= share <= 1 for share in shares) and sum(shares) == pytest.approx(1)
     assert all(rate > 0 for rate in written["deq/samples_per_second"].values())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("gradient", "mode"),
-    [("implicit", {"jit_compile": False}), ("truncated", {"jit_compile": True})],
-)
-def test_training_is_unchanged(tmp_path, gradient, mode):
-    """All that is random draws the same."""
-    parts = {"gradient": gradient, "regularizer": "residual", "initial_state": "normal"}
-    arguments = {"epochs": 2, "max_iter": 5, "mode": mode}
-    without, watched = (
-        fitted(plain_layer(**parts), tmp_path, is_watched=is_watched, **arguments)
-        for is_watched in (False, True)
-    )
-    assert without == watched
 
 
 @pytest.mark.slow

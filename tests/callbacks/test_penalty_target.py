@@ -23,36 +23,28 @@ def _fit(model, callback, epochs=3):
 @pytest.mark.parametrize(
     "target, factors", [(1e-9, [1.0, 4.0, 10.0]), (1e9, [1.0, 0.25, 0.1])]
 )
-def test_factor_follows_the_residual_within_its_bounds(target, factors):
+def test_factor_follows_the_residual_within_its_bounds(target, factors, tmp_path):
     model, deq = _model()
     callback = callbacks.PenaltyTarget(deq, target, max_factor=10.0)
     np.testing.assert_allclose(_fit(model, callback), factors)
     penalties = model.history.history["deq_penalty"]
     np.testing.assert_allclose(penalties[1] / penalties[0], factors[1], rtol=0.5)
-
-
-def test_saved_weights_keep_the_factor(tmp_path):
-    model, deq = _model()
-    _fit(model, callbacks.PenaltyTarget(deq, 1e-9), epochs=1)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras").get_layer("deq")
-    assert deq.penalty_factor == loaded.penalty_factor == 4.0
+    assert deq.penalty_factor == loaded.penalty_factor != 1.0
 
 
 def test_factor_keeps_its_value_without_a_finite_metric():
-    model, deq = _model()
+    _, deq = _model()
     callback = callbacks.PenaltyTarget(deq, 0.1, monitor="loss")
     callback.on_epoch_end(0, {"loss": float("nan")})
     assert deq.penalty_factor == 1.0
 
 
-def test_layer_without_a_regularizer_raises():
+def test_bad_arguments_raise():
     for callback in (callbacks.PenaltyTarget, callbacks.RegularizerSchedule):
         with pytest.raises(ValueError, match="regularizer.*Received"):
             callback(_model(None)[1], 0.1)
-
-
-def test_unknown_monitor_raises():
-    model, deq = _model()
+    callback = callbacks.PenaltyTarget(_model()[1], 0.1, monitor="f1")
     with pytest.raises(ValueError, match="`monitor`.*Received"):
-        _fit(model, callbacks.PenaltyTarget(deq, 0.1, monitor="f1"))
+        callback.on_epoch_end(0, {"loss": 1.0})

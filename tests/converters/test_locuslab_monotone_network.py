@@ -38,10 +38,15 @@ def test_logits_and_gradients_of_the_reference(name, tmp_path):
     np.testing.assert_allclose(model(x), golden["logits"], atol=1e-7)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(model(x, training=True) * golden["cotangent"])
-    kernel = tape.gradient(loss, model.deq.cell.projection.kernel.value).numpy()
-    expected = golden["grad/mon.linear_module.U.weight"]
-    axes = (2, 3, 1, 0) if expected.ndim == 4 else (1, 0)
-    assert relative_error(kernel, expected.transpose(axes)) < 1e-5
+    cell = model.deq.cell
+    kernels = {"U": cell.projection.kernel.value}
+    if name == "fc":
+        kernels |= {"A": cell.symmetric.value, "B": cell.skew.value}
+    for letter, slope in tape.gradient(loss, kernels).items():
+        expected = golden[f"grad/mon.linear_module.{letter}.weight"]
+        if letter == "U":
+            expected = expected.transpose((2, 3, 1, 0)[-expected.ndim :])
+        assert relative_error(slope, expected) < 1e-5
     model.save(tmp_path / "model.keras")
     restored = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(restored(x), golden["logits"], atol=1e-7)

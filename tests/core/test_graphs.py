@@ -2,9 +2,7 @@
 
 import tensorflow as tf
 
-from deq_keras.core.graphs import (
-    compiled,
-)
+from deq_keras.core.graphs import compiled
 
 
 class Doubled:

@@ -7,7 +7,7 @@ from keras import tree
 
 from deq_keras.core.linearization import linearize
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.testing.problems import ZOO, dense_jacobians
+from deq_keras.testing.problems import dense_jacobians
 
 
 def test_forward_products_equal_the_dense_jacobian(regime):
@@ -53,25 +53,6 @@ def test_forward_products_of_a_masked_problem():
     linearization = problem.linearize(tf.zeros((1, 2, 1)))
     product = linearization.jvp(tf.constant([[[2.0], [4.0]]]))
     np.testing.assert_array_equal(product, [[[4.0], [0.0]]])
-
-
-@pytest.mark.parametrize("regime", ["graph"], indirect=True)
-def test_products_in_a_loop(regime):
-    problem = ZOO["tanh"]()
-    point = tf.random.stateless_normal((3, 6), [0, 1], dtype=tf.float64)
-    jacobians = dense_jacobians(problem.function, point)
-
-    @regime
-    def fifth_power(point):
-        linearization = linearize(problem.function, point)
-        return tf.while_loop(
-            lambda i, vector: i < 5,
-            lambda i, vector: (i + 1, linearization.vjp(vector)),
-            (0, tf.ones_like(point)),
-        )[1]
-
-    expected = np.ones((3, 1, 6)) @ np.linalg.matrix_power(jacobians, 5)
-    np.testing.assert_allclose(fifth_power(point), expected[:, 0], atol=1e-12)
 
 
 def test_nests_and_unused_leaves():

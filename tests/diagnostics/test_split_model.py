@@ -89,7 +89,7 @@ def test_other_models_raise(build):
 
 def test_mask_of_a_call_is_kept():
     sequence, mask = keras.Input((4, 8)), keras.Input((4,), dtype="bool")
-    layer = DEQ(TransformerCell(8, 2, 16), FixedPointIteration(20), name="deq")
+    layer = DEQ(TransformerCell(8, 2, 16), FixedPointIteration(2), name="deq")
     model = keras.Model([sequence, mask], layer(inputs=sequence, mask=mask))
     x = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
     m = np.array([[True, True, False, False], [True, True, True, True]])

@@ -4,30 +4,27 @@ import pytest
 
 from deq_keras import gradients, solvers
 from deq_keras.testing import check_gradient
-from tests.regimes import slow
 
 
-@pytest.mark.parametrize("adjoint", [None, slow(solvers.GMRES)])
+@pytest.mark.slow
+@pytest.mark.parametrize("adjoint", [None, solvers.GMRES])
 def test_implicit(adjoint):
     solver = adjoint and adjoint(40, 1e-12)
     check_gradient(lambda: gradients.ImplicitGradient(solver))
 
 
 @pytest.mark.slow
-def test_unrolled():
-    check_gradient(gradients.UnrolledGradient)
-
-
 @pytest.mark.parametrize(
-    "make",
+    "make, exact",
     [
-        gradients.TruncatedGradient,
-        slow(gradients.NeumannGradient),
-        slow(gradients.PhantomGradient),
+        (gradients.UnrolledGradient, True),
+        (gradients.TruncatedGradient, False),
+        (gradients.NeumannGradient, False),
+        (gradients.PhantomGradient, False),
     ],
 )
-def test_approximations(make):
-    check_gradient(make, exact=False)
+def test_other_gradients(make, exact):
+    check_gradient(make, exact=exact)
 
 
 @pytest.mark.slow

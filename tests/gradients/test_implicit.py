@@ -53,7 +53,7 @@ def test_float32_equals_the_dense_solution(expected):
 
 
 @pytest.mark.parametrize(
-    "cls", (solvers.Anderson, solvers.Broyden, solvers.GMRES), ids=lambda c: c.__name__
+    "cls", (solvers.Anderson, solvers.GMRES), ids=lambda cls: cls.__name__
 )
 def test_tiny_cotangents(cls, expected):
     """The cotangent of a mean loss over many entries is small; an absolute ridge or
@@ -99,22 +99,6 @@ def test_nested_states_and_injections(adjoint):
         loss = tf.reduce_sum(flat * case.cotangent)
     actual = tape.gradient(loss, case.sources)
     _assert_close(actual, [s.numpy() for s in case.oracle()], 1e-9)
-
-
-def test_two_backward_passes_are_equal():
-    case = Case("float64")
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(case.sources)
-        equilibrium = gradients.ImplicitGradient().solve(
-            problem_of(case),
-            START,
-            solvers.Anderson(60, 1e-10),
-        )
-        loss = tf.reduce_sum(equilibrium.value * case.cotangent)
-    first, second = (tape.gradient(loss, case.sources) for _ in range(2))
-    for one, two in zip(first, second, strict=True):
-        np.testing.assert_array_equal(one, two)
-        assert np.abs(one).max() > 0
 
 
 def test_initial_state_has_no_gradient():

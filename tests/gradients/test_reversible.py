@@ -169,7 +169,7 @@ def test_mixed_precision_keeps_the_pair_in_float32():
     for policy in ("float32", "mixed_bfloat16"):
         deq = layers.DEQ(
             TanhCell(6, dtype=policy),
-            FixedPointIteration(65, tol=None),
+            FixedPointIteration(21, tol=None),
             "reversible",
             None,
         )
@@ -177,22 +177,6 @@ def test_mixed_precision_keeps_the_pair_in_float32():
         slopes.append(_layer_gradients(deq, inputs))
     assert all(slope.dtype == "float32" for slope in slopes[1])
     assert _error(slopes[1], slopes[0]) < 3e-2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_trains(jit_compile):
-    deq = layers.DEQ(TanhCell(6), gradient="reversible", name="deq")
-    assert isinstance(deq.solver, FixedPointIteration)
-    model = keras.Sequential([deq, keras.layers.Dense(1)])
-    model.compile(keras.optimizers.Adam(1e-2), "mse", jit_compile=jit_compile)
-    inputs = np.random.RandomState(0).normal(size=(40, 3)).astype("float32")
-    targets = inputs[:, :1] * inputs[:, 1:2]
-    history = model.fit(inputs, targets, 8, epochs=6, verbose=0).history
-    assert history["loss"][-1] < history["loss"][0]
-    assert history["deq_converged"][-1] == 1.0
-    assert 3 <= history["deq_evaluations"][-1] <= 29
-    assert history["deq_residual"][-1] < 2e-3
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from deq_keras.layers import VariationalDropout
     "noise_shape, shape, expected",
     [
         (None, (4, 3, 5), (4, 3, 5)),
-        ((None, 1, None), (4, 3, 5), (4, 1, 5)),
         ((None, 1, 1, None), (4, 6, 6, 8), (4, 1, 1, 8)),
         ((1, None), (4, 3), (1, 3)),
     ],
@@ -69,13 +68,10 @@ def test_masks_differ_between_draws_and_repeat_with_the_seed():
     np.testing.assert_array_equal(masks, again)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_mask_in_graph_with_dynamic_batch(jit_compile):
+def test_mask_in_graph_with_dynamic_batch():
     dropout = VariationalDropout(0.5, noise_shape=(None, 1, None), seed=1)
 
-    @tf.function(
-        input_signature=[tf.TensorSpec((None, 5, 16))], jit_compile=jit_compile
-    )
+    @tf.function(input_signature=[tf.TensorSpec((None, 5, 16))], jit_compile=True)
     def sample(inputs):
         return dropout.sample_mask(inputs, training=True)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import layers, models
+from deq_keras import models
 from tests.models.generation import check_greedy_generation, check_tokens_alone
 from tests.regimes import slow
 
@@ -130,15 +130,3 @@ def test_greedy_generation_equals_reading_the_prefix_again(classes):
     model.compile(sampler="greedy")
     mask = np.array([[1] * 4 + [0] * 8, [1] * 6 + [0] * 6])
     check_greedy_generation(model, _tokens(), mask)
-
-
-def test_numbers_of_parameters():
-    layer = layers.TransformerXLLayer(8, num_heads=2, intermediate_dim=16)
-    layer.build((None, None, 8))
-    # Five matrices and three biases of the attention, the branch, two norms.
-    assert layer.count_params() == 5 * 64 + 3 * 8 + 2 * 128 + 16 + 8 + 4 * 8
-    cell = layers.TransformerCell(8, num_heads=2, intermediate_dim=16)
-    cell.build((None, None, 8))
-    for (cls, _), one in ((XL, layer), (EXPLICIT, cell)):
-        tied, untied = (_backbone(cls, weight_tied=tied) for tied in (True, False))
-        assert untied.count_params() - tied.count_params() == 2 * one.count_params()

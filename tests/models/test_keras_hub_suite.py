@@ -83,7 +83,6 @@ LANGUAGE = [
     "explicit_transformer",
     slow("transformer_xl"),
     slow("deq_trellisnet"),
-    "trellisnet",
 ]
 
 
@@ -116,7 +115,7 @@ def suite(monkeypatch):
     return _test_case()()
 
 
-@pytest.mark.parametrize("name", [*LANGUAGE, "reasoner"])
+@pytest.mark.parametrize("name", [*LANGUAGE, "trellisnet", "reasoner"])
 def test_backbone(suite, name):
     cls, kwargs = _arguments(name)
     inputs = _inputs(name)
@@ -158,7 +157,7 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("name", LANGUAGE)
+@pytest.mark.parametrize("name", [*LANGUAGE, slow("trellisnet")])
 def test_language_task(suite, name, monkeypatch):
     preprocessor = models.DEQTransformerCausalLMPreprocessor(
         _alphabet(), sequence_length=8
@@ -174,69 +173,59 @@ def test_language_task(suite, name, monkeypatch):
         )
 
 
-# KerasHub passes an argument that Keras has deprecated.
-CHECK_TYPES = pytest.mark.filterwarnings("ignore:The `check_types` argument")
-
-
-@CHECK_TYPES
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "cls, preprocessor_cls, kwargs, labels, shape",
-    [
-        (
-            models.MDEQImageClassifier,
-            models.MDEQImageClassifierPreprocessor,
-            {"num_classes": 3, "head_filters": (2, 4), "final_filters": 8},
-            np.array([0, 2]),
-            (2, 3),
-        ),
-        (
-            models.MDEQImageSegmenter,
-            models.MDEQImageSegmenterPreprocessor,
-            {"num_classes": 3},
-            np.zeros((2, 8, 8), "int32"),
-            (2, 8, 8, 3),
-        ),
-    ],
-)
-def test_image_task(suite, cls, preprocessor_cls, kwargs, labels, shape):
-    kwargs = {**kwargs, "preprocessor": preprocessor_cls(CONVERTER)}
-    kwargs = {**kwargs, "backbone": _backbone("mdeq")}
-    with pytest.warns(match="shuffle"):
-        suite.run_task_test(cls, kwargs, (PIXELS, labels), expected_output_shape=shape)
-
-
 @keras.saving.register_keras_serializable(package="tests")
 class Unchanged(keras_hub.models.Preprocessor):
     def call(self, x, y=None, sample_weight=None):
         return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
 
-@CHECK_TYPES
-def test_reasoner_task(suite):
-    with pytest.warns(match="shuffle"):
-        suite.run_task_test(
-            models.ReasonerTagger,
-            {
-                "backbone": _backbone("reasoner"),
-                "num_classes": 3,
-                "preprocessor": Unchanged(),
-            },
-            (STRINGS, np.zeros((2, 5), "int32")),
-            expected_output_shape=(2, 5, 3),
-        )
+# Class, backbone, preprocessor, other arguments, data, shape of the outputs.
+IMAGE_TASKS = [
+    (
+        models.MDEQImageClassifier,
+        "mdeq",
+        models.MDEQImageClassifierPreprocessor(CONVERTER),
+        {"num_classes": 3, "head_filters": (2, 4), "final_filters": 8},
+        (PIXELS, np.array([0, 2])),
+        (2, 3),
+    ),
+    (
+        models.MDEQImageSegmenter,
+        "mdeq",
+        models.MDEQImageSegmenterPreprocessor(CONVERTER),
+        {"num_classes": 3},
+        (PIXELS, np.zeros((2, 8, 8), "int32")),
+        (2, 8, 8, 3),
+    ),
+    (
+        models.ImageRestorer,
+        "image_restorer",
+        models.ImageRestorerPreprocessor((8, 8, 3), (8, 8, 3)),
+        {},
+        (PIXELS, PIXELS),
+        (2, 8, 8, 3),
+    ),
+]
+REASONER = (
+    models.ReasonerTagger,
+    "reasoner",
+    Unchanged(),
+    {"num_classes": 3},
+    (STRINGS, np.zeros((2, 5), "int32")),
+    (2, 5, 3),
+)
 
 
-@CHECK_TYPES
-def test_image_restorer_task(suite):
-    preprocessor = models.ImageRestorerPreprocessor((8, 8, 3), (8, 8, 3))
+# KerasHub passes an argument that Keras has deprecated.
+@pytest.mark.filterwarnings("ignore:The `check_types` argument")
+@pytest.mark.parametrize(
+    "cls, name, preprocessor, kwargs, data, shape",
+    [slow(*task) for task in (REASONER, *IMAGE_TASKS)],
+)
+def test_task(suite, cls, name, preprocessor, kwargs, data, shape):
+    parts = {"backbone": _backbone(name), "preprocessor": preprocessor}
     with pytest.warns(match="shuffle"):
-        suite.run_task_test(
-            models.ImageRestorer,
-            {"backbone": _backbone("image_restorer"), "preprocessor": preprocessor},
-            (PIXELS, PIXELS),
-            expected_output_shape=(2, 8, 8, 3),
-        )
+        suite.run_task_test(cls, {**parts, **kwargs}, data, expected_output_shape=shape)
 
 
 @pytest.mark.parametrize(
@@ -282,6 +271,7 @@ def test_preprocessing_layer(suite, cls, kwargs, inputs):
     suite.run_preprocessing_layer_test(cls, kwargs, inputs)
 
 
+@pytest.mark.slow
 def test_trained_preset(suite):
     suite.run_preset_test(
         models.DEQTransformerBackbone, "characters", TOKENS, {}, None, (2, 5, 128)

@@ -33,14 +33,7 @@ def _language():
     return models.DEQTransformerCausalLM(backbone), _RANDOM.integers(0, 20, (2, 5))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        _reasoner,
-        slow(_monotone),
-        _language,
-    ],
-)
+@pytest.mark.parametrize("make", [_reasoner, slow(_monotone), slow(_language)])
 def test_a_quantized_task_is_near_and_loads(make, tmp_path):
     model, inputs = make()
     expected = np.asarray(model(inputs))

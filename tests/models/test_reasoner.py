@@ -119,21 +119,6 @@ def test_trains_and_comes_back_as_it_was(tmp_path):
     assert copy.optimizer.global_clipnorm == 1.0 and int(copy.optimizer.iterations) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("make, problems", [(_strings, STRINGS), (_boards, BOARDS)])
-def test_preset_folders(make, problems, tmp_path):
-    model = models.ReasonerTagger(make(), 3)
-    model.save_to_preset(tmp_path / "preset")
-    path = str(tmp_path / "preset")
-    copy = models.ReasonerTagger.from_preset(path)
-    np.testing.assert_array_equal(copy(problems), model(problems))
-    backbone = models.ReasonerBackbone.from_preset(path)
-    np.testing.assert_array_equal(backbone(problems), model.backbone(problems))
-    half = models.ReasonerTagger.from_preset(path, dtype="mixed_bfloat16")
-    assert half.backbone.deq.cell.compute_dtype == "bfloat16"
-    np.testing.assert_allclose(half(problems), model(problems), atol=0.1)
-
-
 def test_padding_does_not_change_an_answer(model):
     padded = np.pad(STRINGS, [(0, 0), (0, 3), (0, 0)], constant_values=9.0)
     mask = np.arange(8)[None] < np.full((4, 1), 5)

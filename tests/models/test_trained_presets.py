@@ -5,6 +5,7 @@ import pytest
 
 from deq_keras import layers, models
 from deq_keras.models.kerashub import FOLDER
+from tests.regimes import slow
 from training.data.images import digits, photographs
 from training.data.reasoning import Mazes, PrefixSums, Sudoku, solved
 
@@ -33,12 +34,12 @@ def test_every_folder_has_a_preset_and_a_card():
     [
         ("mazes", Mazes(), 15, 0.9),
         ("prefix_sums", PrefixSums(), 64, 0.9),
-        pytest.param("sudoku_6x6", Sudoku(6), 4, 0.7, marks=pytest.mark.slow),
+        slow("sudoku_6x6", Sudoku(6), 4, 0.7),
     ],
 )
 def test_reasoners_solve_larger_or_harder_problems(preset, task, level, expected):
     model = models.ReasonerTagger.from_preset(preset)
-    examples = task.examples(np.random.default_rng(5), 10, level)
+    examples = task.examples(np.random.default_rng(5), 5, level)
     answers = np.argmax(model.predict(examples.inputs, verbose=0), axis=-1)
     assert np.mean(solved(answers, examples)) >= expected
 
@@ -46,6 +47,7 @@ def test_reasoners_solve_larger_or_harder_problems(preset, task, level, expected
 @pytest.mark.parametrize("preset", ["digits", "monotone_digits"])
 def test_classifiers_know_digits(preset):
     model = CLASSES[preset].from_preset(preset)
+    model.run_eagerly = True
     _, test = digits.load()
     images, labels = test.images[:64], test.labels[:64]
     answers = np.argmax(model.predict(images, batch_size=64, verbose=0), axis=-1)
@@ -54,13 +56,15 @@ def test_classifiers_know_digits(preset):
 
 def test_restorer_sharpens_a_larger_photograph():
     model = models.ImageRestorer.from_preset("deblur")
-    image = photographs.load()[1]["camera"][None, 80:160, 80:176, None]
+    image = photographs.load()[1]["camera"][None, 80:128, 80:144, None]
     kernel = model.backbone.deq.cell.operator.kernel
     operator = layers.Blur(kernel, image.shape[1:])
     image = image / np.float32(255)
     noise = np.random.default_rng(0).normal(size=image.shape)
     blurred = (np.asarray(operator(image)) + 0.02 * noise).astype("float32")
-    sharp = model.with_operator(operator).predict(blurred, verbose=0)
+    larger = model.with_operator(operator)
+    larger.run_eagerly = True
+    sharp = larger.predict(blurred, verbose=0)
     errors = [np.mean((x - image) ** 2) for x in (blurred, sharp)]
     assert errors[1] < errors[0] / 1.8
 
@@ -68,11 +72,9 @@ def test_restorer_sharpens_a_larger_photograph():
 def test_language_model_continues_a_text():
     model = models.DEQTransformerCausalLM.from_preset("characters")
     model.run_eagerly = True
-    text = model.generate("The ", max_length=12)
-    assert text.startswith("The ") and len(text) > 8
-    assert (
-        np.mean([character.isalpha() or character == " " for character in text]) > 0.7
-    )
+    text = model.generate("The ", max_length=9)
+    assert text.startswith("The ") and len(text) > 6
+    assert np.mean([one.isalpha() or one == " " for one in text]) > 0.7
 
 
 def test_trained_preset_without_its_weights():

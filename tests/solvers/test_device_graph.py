@@ -28,6 +28,9 @@ SOLVERS = {
 }
 
 
+SLOW = ("noisy", "aitken", "bicgstab")
+
+
 class Affine:
     """f(z) = 0.3 z + b, with what linear solvers need."""
 
@@ -106,7 +109,9 @@ def _check(loops, most_copies=MOST_COPIES):
         assert _num_copies(condition, body) <= most_copies
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize(
+    "name", [slow(name) if name in SLOW else name for name in SOLVERS]
+)
 def test_iteration_copies_few_values(name):
     def solve(bias):
         return _solve(SOLVERS[name], bias, max_iter=tf.constant(6))
@@ -140,20 +145,6 @@ def test_training_step_copies_few_values(gradient):
         types = {one.type for graph in body for one in graph.get_operations()}
         # More would make memory depend on which iterations the threads start first.
         assert "MatMul" not in types or parallel_iterations == 1
-
-
-def test_check_sees_copies():
-    def solve(bias):
-        def body(state):
-            for _ in range(3):
-                is_large = tf.reduce_any(state > 9.0)
-                state = tf.cond(is_large, lambda: state, lambda: state + 1.0)
-            return (state,)
-
-        return tf.while_loop(lambda z: tf.reduce_any(z < 9.0), body, (bias,))[0]
-
-    ((condition, body, _),) = _loops(solve, None, 8)
-    assert _num_copies(condition, body) == 4
 
 
 def _xla_program(function, inputs):

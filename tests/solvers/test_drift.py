@@ -58,13 +58,6 @@ def test_slow_contraction_ends_at_its_tolerance(factor):
     assert solution.num_evaluations[0] == np.argmax(residuals <= 1e-3) + 1
 
 
-def test_contraction_that_looks_like_a_drift():
-    solver = solvers.FixedPointIteration(5000, 1e-2)
-    solution = _solve(solver, lambda z: 0.99 * z + 1.0, tf.zeros((1, 1)))
-    assert solution.status[0] == solvers.CONVERGED
-    np.testing.assert_allclose(solution.value, [[100.0]], rtol=0.3)
-
-
 @pytest.mark.parametrize("solver_class", [solvers.Anderson, solvers.Broyden])
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_states_of_any_magnitude(solver_class, scale):

@@ -50,7 +50,7 @@ def test_every_step_size_finds_the_same_point(activation, alpha):
 
 
 def _check_gradient(splitting, activation, regime):
-    layer = _layer(splitting(tol=1e-11, max_iter=3000), activation)
+    layer = _layer(splitting(tol=1e-9, max_iter=3000), activation)
     inputs, cotangent = _inputs(), np.random.default_rng(7).normal(size=(4, 5))
     injection = layer.inject(inputs)
     point = layer.solve(inputs).value

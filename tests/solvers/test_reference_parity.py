@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import solvers
-from tests.golden.arrays import golden_problem, load
+from tests.golden.arrays import fill, golden_problem, load
 
 PROBLEMS = ("p1_linear", "p2_tanh", "p3_mlp", "p6_multi")
 # (run, budget): the reference's threshold is a budget for Anderson, and the number of
@@ -81,11 +81,7 @@ def test_broyden_follows_the_reference(name):
 
 @pytest.mark.parametrize(
     "variant, arguments",
-    [
-        ("m2", {"history": 2}),
-        ("m10", {"history": 10}),
-        ("lam0", {"ridge": 0.0}),
-    ],
+    [("m2", {"history": 2}), ("m10", {"history": 10}), ("lam0", {"ridge": 0.0})],
 )
 def test_anderson_variants_follow_the_reference(variant, arguments):
     arguments = {"history": 6, "ridge": 1e-4, **arguments}
@@ -106,15 +102,9 @@ def _run(name, solver, run):
     return {field: load("solvers")[prefix + field] for field in fields}
 
 
-def _filled(shape, k, scale):
-    """The reference tables' deterministic filler: s sin(1 + k + 0.7 n + 0.013 n^2)."""
-    n = np.arange(np.prod(shape))
-    return (scale * np.sin(1 + k + 0.7 * n + 0.013 * n**2)).reshape(shape)
-
-
 def _tabled_function(scale=1.0):
-    kernel = tf.constant(_filled((6, 6), 1, 0.5).T * scale)
-    bias = tf.constant(_filled((2, 6), 2, 0.8))
+    kernel = tf.constant(fill((6, 6), 1, 0.5).T * scale)
+    bias = tf.constant(fill((2, 6), 2, 0.8))
     return lambda z: tf.tanh(tf.matmul(z, kernel) + bias)
 
 

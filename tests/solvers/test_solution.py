@@ -8,9 +8,14 @@ from keras import tree
 from deq_keras import solvers
 from deq_keras.testing.problems import ZOO
 from tests.harness import solution_of
+from tests.solvers.conftest import SOLVERS
 
 
-@pytest.mark.parametrize("stop_mode", ["rel", "abs"])
+@pytest.mark.parametrize(
+    "solver_class, stop_mode",
+    [*zip(SOLVERS, ("rel", "abs", "rel"), strict=True)],
+    indirect=["solver_class"],
+)
 def test_the_trace_holds_the_residual_of_every_evaluation(solver_class, stop_mode):
     problem = ZOO["tanh"]()
     points = []
@@ -60,7 +65,11 @@ def test_residuals_at_the_tolerance_count_as_converged():
     np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize(
+    "solver_class, dtype",
+    [*zip(SOLVERS, ("float64", "bfloat16", "float16"), strict=True)],
+    indirect=["solver_class"],
+)
 def test_dtypes_go_in_and_out(solver_class, dtype):
     problem = ZOO["nest"](dtype)
     solution = solution_of(solver_class(max_iter=20, tol=2e-2), problem)

@@ -19,7 +19,7 @@ def _residual(stop_mode, state, value):
     [
         ((3, 5, 4), "eager"),
         ((3, 2, 5, 4), "xla"),
-        ((3, 7), "graph"),
+        ((3, 7), "eager"),
         ((3,), "eager"),
     ],
     ids=str,

@@ -7,7 +7,6 @@ from deq_keras import solvers
 from deq_keras.testing import check_solver
 from deq_keras.testing.problems import ZOO
 from tests.harness import solution_of
-from tests.regimes import slow
 
 # The slowest problem (for iteration, an eigenvalue of -0.9) needs 265, 113, 22.
 ENOUGH = {
@@ -17,16 +16,7 @@ ENOUGH = {
 }
 
 
-@pytest.mark.parametrize(
-    "solver_class",
-    [
-        # A test of the checks runs them on plain iteration.
-        slow(solvers.FixedPointIteration),
-        solvers.Anderson,
-        slow(solvers.Broyden),
-    ],
-    indirect=True,
-)
+@pytest.mark.slow  # The example of `check_solver` is a fast test of Anderson.
 def test_contract(solver_class):
     check_solver(solver_class, ENOUGH[solver_class], tol=1e-12)
 

@@ -87,10 +87,7 @@ def test_in_a_subclassed_model_under_a_strategy(name):
         model = Subclassed(layer)
         model.compile("sgd", "mse")
         model.predict(inputs, verbose=0)
-        _assert_drawn_from_each_other(layer)
-        model.fit(inputs, np.zeros(4, "float32"), verbose=0)
-    for weight in layer.weights:
-        assert np.all(np.isfinite(weight.numpy())), weight.path
+    _assert_drawn_from_each_other(layer)
 
 
 @pytest.mark.slow

@@ -31,16 +31,6 @@ PLACES = {
 }
 
 
-def test_defaults():
-    cell = layers.EquilibriumCell()
-    assert cell.inject(INPUTS) is INPUTS
-    start = cell.initial_state({"a": ops.ones((2, 3)), "b": (ops.ones((2, 1)),)})
-    np.testing.assert_array_equal(start["a"], np.zeros((2, 3)))
-    np.testing.assert_array_equal(start["b"][0], np.zeros((2, 1)))
-    with pytest.raises(NotImplementedError):
-        cell(INPUTS, INPUTS)
-
-
 def test_any_layer_of_state_and_injection_is_a_cell():
     class Plain(keras.layers.Layer):
         def call(self, state, injection):

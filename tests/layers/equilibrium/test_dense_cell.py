@@ -89,13 +89,3 @@ def test_equal_seeds_give_equal_weights():
 def test_contract():
     norms = {"weight_normalization": True, "layer_normalization": True}
     check_cell(lambda **dtype: DenseCell(6, **norms, **dtype), normal((3, 4)))
-
-
-def test_positions_share_the_weights():
-    norms = {"weight_normalization": True, "layer_normalization": True}
-    cell = DenseCell(6, **norms, dtype="float64", seed=1)
-    inputs, state = normal((2, 3, 2, 4)), normal((2, 3, 2, 6), seed=1)
-    outputs = cell(state, cell.inject(inputs))
-    assert outputs.shape == state.shape
-    rows = cell(state.reshape(-1, 6), cell.inject(inputs.reshape(-1, 4)))
-    np.testing.assert_allclose(tf.reshape(outputs, (-1, 6)), rows, atol=1e-12)

@@ -51,7 +51,7 @@ class TestGiven:
         loaded = tf.saved_model.load(tmp_path / "model")
         specs = [tf.TensorSpec((None, 4)), tf.TensorSpec((None, 5))]
         train = tf.function(
-            lambda x, z: deq(x, initial_state=z, training=True), input_signature=specs
+            lambda x, z: deq(x, initial_state=z, training=True), specs, autograph=False
         )
         for call in (lambda x, z: loaded.serve([x, z]), train):
             np.testing.assert_allclose(call(INPUTS, state), state, atol=1e-3)

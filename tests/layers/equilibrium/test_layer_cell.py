@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from deq_keras.layers import (
-    DEQ,
-    GroupNormalization,
-    cell_from,
-)
+from deq_keras.layers import DEQ, GroupNormalization, cell_from
 from tests.harness import check_layer
 from tests.regimes import slow
 
@@ -73,10 +69,6 @@ def _encoder(**kwargs):
     return keras_hub.layers.TransformerEncoder(16, 2, **kwargs)
 
 
-def _decoder(**kwargs):
-    return keras_hub.layers.TransformerDecoder(16, 2, **kwargs)
-
-
 def _gru(**kwargs):
     return keras.layers.GRU(4, return_sequences=True, **kwargs)
 
@@ -89,7 +81,6 @@ KINDS = {
     "residual": (_residual, "add", IMAGES),
     "encoder": (_encoder, "add", TEXTS),
     "encoder_concat": (_encoder, "concat", TEXTS),
-    "decoder": (_decoder, "add", TEXTS),
     "recurrent": (_gru, "add", TEXTS),
 }
 
@@ -211,7 +202,6 @@ class AttentionBlock(keras.layers.Layer):
         (_encoder, "add"),
         (lambda: keras.Sequential([_gru()]), "concat"),
         (AttentionBlock, "add"),
-        slow(_decoder, "concat"),
     ],
 )
 def test_padding_does_not_change_a_result(make, injection):
@@ -232,10 +222,3 @@ def test_stacked_rnn_cells():
     deq = DEQ(cell_from(keras.layers.StackedRNNCells(cells)))
     shapes = [leaf.shape for leaf in keras.tree.flatten(deq(VECTORS))]
     assert shapes == [(4, 4), (4, 3), (4, 3)]
-
-
-def test_eager_building_creates_all_weights():
-    deq = DEQ(cell_from(_sequential()))
-    deq.build((None, 3))
-    assert deq.cell.layer.built
-    assert len(deq.weights) - len(deq.non_trainable_weights) == 5

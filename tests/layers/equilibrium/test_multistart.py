@@ -59,13 +59,8 @@ def test_draws_follow_from_a_seed_and_not_from_the_batch():
             seen.append(solutions.point.numpy())
             return tf.zeros([len(inputs)], tf.int32)
 
-        multistart.solve(
-            deq,
-            inputs,
-            3,
-            select=look,
-            request=solvers.SolveRequest(max_iter=1, **arguments),
-        )
+        request = solvers.SolveRequest(max_iter=1, **arguments)
+        multistart.solve(deq, inputs, 3, select=look, request=request)
         return seen[0]
 
     deq = _two_wells()
@@ -90,13 +85,10 @@ def test_random_initial_state_of_the_layer_draws_restarts():
         def find(solutions):
             return tf.argmax(tf.reduce_sum(solutions.point**2, axis=2))
 
-        deq = _two_wells(initial_state=start)
+        deq, request = _two_wells(initial_state=start), solvers.SolveRequest(max_iter=1)
         inputs = np.ones((1, 500), "float32")
-        return np.std(
-            multistart.solve(
-                deq, inputs, 3, select=find, request=solvers.SolveRequest(max_iter=1)
-            ).point
-        )
+        found = multistart.solve(deq, inputs, 3, select=find, request=request)
+        return np.std(found.point)
 
     wide = initial_states.Normal(5.0)
     assert 0.8 < largest("cell") < 1.2

@@ -40,15 +40,17 @@ def resizing():
 
 
 @pytest.mark.parametrize(
-    "make_layer, shape, gradient, num_samples",
+    "make_layer, shape, gradient, regularizer, num_samples",
     [
-        (Copies, (4, 3), PhantomGradient(1), 2),
-        slow(Copies, (4, 3), "unrolled", 5),
-        slow(resizing, (4, 4, 2), "truncated", 5),
+        (Copies, (4, 3), PhantomGradient(1), None, 2),
+        slow(Copies, (4, 3), "unrolled", "contraction", 5),
+        slow(resizing, (4, 4, 2), "truncated", "auto", 5),
     ],
     ids=str,
 )
-def test_fit_equals_fit_without_xla(make_layer, shape, gradient, num_samples):
+def test_fit_equals_fit_without_xla(
+    make_layer, shape, gradient, regularizer, num_samples
+):
     # The batch size is unknown when the step is traced, and the last batch of five
     # samples is smaller.
     x = np.random.default_rng(0).normal(size=(num_samples, *shape)).astype("float32")
@@ -56,7 +58,8 @@ def test_fit_equals_fit_without_xla(make_layer, shape, gradient, num_samples):
     weights = []
     for mode in ({"run_eagerly": True}, {"jit_compile": True}):
         keras.utils.set_random_seed(0)
-        deq = DEQ(cell_from(make_layer()), FixedPointIteration(2), gradient)
+        cell = cell_from(make_layer())
+        deq = DEQ(cell, FixedPointIteration(2), gradient, regularizer)
         head = [keras.layers.Flatten(), keras.layers.Dense(1)]
         model = keras.Sequential([keras.Input(shape), deq, *head])
         model.compile("sgd", "mse", **mode)

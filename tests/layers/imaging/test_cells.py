@@ -142,14 +142,13 @@ def test_default_components():
 @pytest.mark.parametrize("name", [slow("proximal"), "half quadratic"])
 def test_gradient_against_finite_differences(name):
     cell = _cell(name, dtype="float64", max_norm=0.5)
-    solver = solvers.FixedPointIteration(max_iter=200, tol=1e-11)
+    solver = solvers.Anderson(max_iter=100, tol=1e-11)
     deq = layers.DEQ(cell, solver, gradients.ImplicitGradient(solver), None)
-    inputs = tf.constant(_measurements(cell, 2, "float64"))
+    inputs = tf.constant(_measurements(cell, 1, "float64"))
     deq(inputs)
     # The step size, or mu.
     (weight,) = (one for one in cell.trainable_weights if one.shape == ())
 
-    @tf.function(autograph=False)
     def loss(inputs):
         return tf.reduce_sum(tf.square(deq(inputs)))
 
@@ -157,19 +156,14 @@ def test_gradient_against_finite_differences(name):
         tape.watch(inputs)
         value = loss(inputs)
     slope, inputs_slope = tape.gradient(value, [weight.value, inputs])
-    start, step = weight.numpy(), 1e-5
+    direction, start, step = normal(inputs.shape), weight.numpy(), 1e-5
     values = []
     for sign in (1, -1):
         weight.assign(start + sign * step)
-        values.append(float(loss(inputs)))
-    weight.assign(start)
-    difference = (values[0] - values[1]) / (2 * step)
-    np.testing.assert_allclose(slope, difference, rtol=1e-5)
-    direction, values = normal(inputs.shape), []
-    for sign in (1, -1):
         values.append(float(loss(inputs + sign * step * direction)))
     difference = (values[0] - values[1]) / (2 * step)
-    np.testing.assert_allclose(np.sum(inputs_slope * direction), difference, rtol=1e-5)
+    received = slope + np.sum(inputs_slope * direction)
+    np.testing.assert_allclose(received, difference, rtol=1e-5)
 
 
 def test_a_noise_level_is_an_input_of_fit():
@@ -177,10 +171,9 @@ def test_a_noise_level_is_an_input_of_fit():
     solver = solvers.FixedPointIteration(max_iter=2)
     deq = layers.DEQ(_cell(channels=1), solver, "phantom", seed=1)
     model = keras.Model(inputs, deq(inputs))
-    model.compile("sgd", "mse", jit_compile=False)
+    model.compile("sgd", "mse", run_eagerly=True)
     data = [normal((4, *SHAPE)), np.full(4, 0.1)]
-    history = model.fit(data, normal((4, *SHAPE)), verbose=0).history
-    assert np.isfinite(history["loss"]).all()
+    assert np.isfinite(model.train_on_batch(data, normal((4, *SHAPE)))).all()
 
 
 def test_any_keras_model_denoises():

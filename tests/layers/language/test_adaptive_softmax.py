@@ -255,14 +255,6 @@ def test_parts_can_be_untied():
     assert [p is projection for p in layer.projections] == [False, True, True]
 
 
-def test_initial_loss_is_that_of_uniform_probabilities():
-    """Of the head, which has 4 + 2 columns, and of the tails of 6 tokens and 10."""
-    layer = AdaptiveSoftmax(AdaptiveEmbedding(20, **SIZES["adaptive"]))
-    loss = np.mean(layer.loss(0.1 * _hidden(dtype="float32"), _targets()))
-    expected = np.log(6) + 0.3 * np.log(6) + 0.5 * np.log(10)
-    assert abs(loss - expected) < 0.1
-
-
 @pytest.mark.parametrize(
     "arguments", [{"tie_projections": (True, True, True)}, {"tie_weights": False}]
 )

@@ -19,12 +19,6 @@ def _inputs(shape=(4, 6, 5), seed=0):
     return tf.constant(np.random.default_rng(seed).normal(size=shape), tf.float32)
 
 
-def _solve(cell, inputs):
-    solver = solvers.FixedPointIteration(max_iter=40, tol=1e-13)
-    deq = DEQ(cell, solver=solver, dtype=cell.dtype_policy)
-    return tf.function(deq, autograph=False)(inputs)
-
-
 @pytest.mark.parametrize(
     "dilation_rate, first, total",
     [
@@ -80,38 +74,6 @@ def test_each_application_settles_a_position_without_a_tap_of_the_present():
     after = cell(state, injection)
     np.testing.assert_array_equal(after["hidden"], state["hidden"])
     assert np.any(before["hidden"] != state["hidden"])
-
-
-@pytest.mark.slow
-def test_position_sees_nothing_after_it():
-    cell = TrellisCell(8, kernel_size=3, dilation_rate=2, seed=1)
-    inputs = _inputs()
-    changed = tf.concat([inputs[:, :5], inputs[:, 5:] + 1], axis=1)
-    values = [_solve(cell, one)["hidden"] for one in (inputs, changed)]
-    np.testing.assert_allclose(values[0][:, :5], values[1][:, :5], atol=1e-6)
-    assert np.abs(values[0] - values[1])[:, 5:].max() > 1e-3
-
-
-def _windows(state, inputs, end, cell):
-    """What a cell of three taps at a distance of 2 sees before position `end`."""
-    return {
-        "hidden": state["hidden"][:, end - 4 : end],
-        "cell": state["cell"][:, end - cell.cell_shift : end],
-        "inputs": inputs[:, end - 2 : end],
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cell_shift", [1, 2])
-def test_end_of_a_sequence_is_solved_against_its_beginning(cell_shift):
-    """What makes generation incremental: the beginning does not depend on the end."""
-    cell = TrellisCell(8, kernel_size=3, dilation_rate=2, cell_shift=cell_shift, seed=1)
-    inputs = _inputs()
-    whole = _solve(cell, inputs)
-    given = {"inputs": inputs[:, 5:], "memory": _windows(whole, inputs, 5, cell)}
-    end = _solve(cell, given)
-    for name in whole:
-        np.testing.assert_allclose(end[name], whole[name][:, 5:], atol=1e-6)
 
 
 def test_empty_memory_is_zeros_and_short_memory_repeats_its_first():

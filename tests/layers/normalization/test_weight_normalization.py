@@ -22,12 +22,6 @@ CASES = {
         {"filters": 6, "kernel_size": 3, "padding": "causal", "dilation_rate": 2},
         (2, 9, 4),
     ),
-    "conv2d": (
-        WeightNormalizedConv2D,
-        keras.layers.Conv2D,
-        {"filters": 6, "kernel_size": 3, "padding": "same", "activation": "relu"},
-        (2, 5, 6, 4),
-    ),
     "conv2d_strided_no_bias": (
         WeightNormalizedConv2D,
         keras.layers.Conv2D,
@@ -82,17 +76,6 @@ def test_formula(case):
     plain = _plain(case, kernel, _bias(layer))
     np.testing.assert_allclose(layer(inputs), plain(inputs), atol=1e-13)
     assert len(layer.trainable_weights) == 2 + layer.use_bias
-
-
-def test_given_kernel_is_used(case):
-    layer = _build(case)
-    inputs = _inputs(case[3])
-    kernel = layer.normalized_kernel()
-    np.testing.assert_array_equal(layer(inputs, kernel=kernel), layer(inputs))
-    plain = _plain(case, 2 * kernel, _bias(layer))
-    np.testing.assert_allclose(
-        layer(inputs, kernel=2 * kernel), plain(inputs), atol=1e-13
-    )
 
 
 def test_gradients_through_a_given_kernel(case):
@@ -155,14 +138,6 @@ def test_norm_is_not_taken_in_half_precision():
     np.testing.assert_allclose(
         layer.normalized_kernel()[0], np.array([1, 2]) / np.sqrt(8), rtol=1e-3
     )
-
-
-def test_gain_of_a_layer_built_in_a_graph(case):
-    layer = case[0](**case[2])
-    tf.function(layer)(tf.zeros(case[3]))
-    v = layer.direction.numpy()
-    norm = np.linalg.norm(v.reshape(-1, v.shape[-1]), axis=0)
-    np.testing.assert_allclose(layer.gain, norm, rtol=1e-6)
 
 
 def test_unsupported_uses_raise():

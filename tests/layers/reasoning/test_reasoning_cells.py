@@ -116,7 +116,7 @@ def test_graphs_of_boards_of_any_size(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["strings of automata", "boxes", "strings", "sphere"],
+    ["strings of automata", "boxes", "strings", "sphere", "attention", "mixer"],
 )
 def test_is_a_keras_layer(name, tmp_path):
     cls, arguments = CELLS[name]

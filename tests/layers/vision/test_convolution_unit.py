@@ -34,18 +34,6 @@ def test_convolution_pads_all_sides_alike(size, strides, kernel_size):
     assert layer.compute_output_shape(inputs.shape) == outputs.shape
 
 
-def test_padding_of_keras_differs_at_stride_2():
-    """The trap that this layer is for."""
-    layer = SymmetricConv2D(4, 3, strides=2, dtype="float64")
-    plain = keras.layers.Conv2D(4, 3, strides=2, padding="same", dtype="float64")
-    for size, is_same in ((6, False), (7, True)):
-        inputs = _inputs((2, size, size, 3))
-        plain(inputs)
-        outputs = layer(inputs)
-        plain.set_weights(layer.get_weights())
-        assert np.allclose(plain(inputs), outputs) == is_same
-
-
 def test_convolution_of_unknown_sizes():
     layer = SymmetricConv2D(4, 3, strides=2)
     symbolic = layer(keras.Input((None, None, 3)))
@@ -77,12 +65,7 @@ def test_bottleneck_block_projects_other_widths(channels):
 
 @pytest.mark.parametrize(
     "num_downsamplings, injection_unit, strides",
-    [
-        (0, False, [1, 1]),
-        (1, True, [2, 1, 1]),
-        (2, True, [2, 2, 1]),
-        (3, False, [2, 2, 2]),
-    ],
+    [(0, False, [1, 1]), (2, True, [2, 2, 1]), (3, False, [2, 2, 2])],
 )
 def test_stem(num_downsamplings, injection_unit, strides):
     stem = MultiscaleStem(4, num_downsamplings, injection_unit, dtype="mixed_bfloat16")
@@ -91,8 +74,6 @@ def test_stem(num_downsamplings, injection_unit, strides):
     assert outputs.shape == (2, 16 // scale, 8 // scale, 4)
     assert outputs.dtype == "bfloat16"
     assert [unit.strides for unit in stem.units] == strides
-    sizes = [unit.kernel_size for unit in stem.units]
-    assert sizes == [3] * (len(strides) - injection_unit) + [1] * injection_unit
+    assert (stem.units[-1].kernel_size == 1) == injection_unit
     assert {weight.dtype for weight in stem.weights} == {"float32"}
-    moments = stem.units[0].normalization.moving_variance
-    assert np.all(np.isfinite(moments))
+    assert np.all(np.isfinite(stem.units[0].normalization.moving_variance))

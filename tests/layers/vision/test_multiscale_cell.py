@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import regularizers
-from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleFusion
+from deq_keras.layers import DEQ, MultiscaleCell
 from deq_keras.solvers import FixedPointIteration
 from deq_keras.testing import check_cell
 from tests import harness
@@ -33,13 +33,6 @@ def test_inputs_of_other_channels_are_projected():
     np.testing.assert_allclose(
         injection["blocks"][0][0]["inputs"], inputs @ kernel, atol=1e-12
     )
-
-
-def test_last_norms_have_half_as_many_groups():
-    fusion = MultiscaleFusion((8, 16), groups=8)
-    assert [norm.groups for norm in fusion.norms] == [4, 4]
-    ((_, norm),) = fusion.paths["0_to_1"]
-    assert norm.groups == 8
 
 
 def test_fusion_alone_computes_its_kernels():

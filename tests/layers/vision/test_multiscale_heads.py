@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from deq_keras.layers import MultiscaleClassificationHead, MultiscaleSegmentationHead
 from tests import harness
+from tests.regimes import slow
 
 
 def _maps(dtype="float64", shapes=((2, 8, 4, 6), (2, 4, 2, 12), (2, 2, 1, 8))):
@@ -99,7 +100,7 @@ def test_logits_are_in_float32_at_least(make):
         np.testing.assert_allclose(outputs[dtype], outputs["float64"], atol=0.05)
 
 
-@pytest.mark.parametrize("make", [_classifier, _segmenter])
+@pytest.mark.parametrize("make", [slow(_classifier), _segmenter])
 def test_is_a_keras_layer(make):
     maps, head = _maps("float32"), make("float32", activation="softmax")
     np.testing.assert_allclose(tf.reduce_sum(head(maps), -1), 1, atol=1e-5)

@@ -1,9 +1,9 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras.metrics import ExactMatch
+from deq_keras.metrics import ExactMatch, Perplexity
+from tests import harness
 
 LABELS = np.array([[1, 0, 2], [1, 0, 2], [0, 0, 0]])
 # The first is right, the second and the third have one wrong position.
@@ -40,13 +40,23 @@ def test_positions_without_weight_do_not_count(weight, expected):
 
 
 def test_config_round_trip():
-    metric = ExactMatch(name="solved")
-    copy = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(metric)
-    )
-    assert copy.get_config() == metric.get_config()
+    harness.check_round_trip(ExactMatch(name="solved"))
 
 
 def test_labels_of_another_rank_raise():
     with pytest.raises(ValueError, match="Received"):
         ExactMatch().update_state(LABELS[..., None], SCORES)
+
+
+WEIGHTS = np.array([1.0, 0.0, 2.0], "float32")
+
+
+@pytest.mark.parametrize(
+    "weight", [WEIGHTS, WEIGHTS[:, None], np.repeat(WEIGHTS[:, None], 3, axis=1)]
+)
+def test_weight_of_a_perplexity_belongs_to_a_sample(weight):
+    losses = np.random.default_rng(0).uniform(size=(3, 3)).astype("float32")
+    metric = Perplexity()
+    metric.update_state(None, losses, weight)
+    mean = (losses * WEIGHTS[:, None]).sum() / (3 * WEIGHTS.sum())
+    assert float(metric.result()) == pytest.approx(np.exp(mean), rel=1e-6)

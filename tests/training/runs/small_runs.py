@@ -16,6 +16,7 @@ from training.runs.job import Job
 from training.runs.phases import phase_spans
 from training.runs.work_directory import WorkDirectory
 
+QUICK_SOLVER = {"class_name": "fixed_point_iteration", "max_iter": 2}
 INPUTS = np.random.RandomState(0).normal(size=(16, 3)).astype("float32")
 
 

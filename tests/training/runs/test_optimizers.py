@@ -35,9 +35,6 @@ class ScoredJob(RegressionJob):
     def split(self, model):
         return None
 
-    def feed(self, steps):
-        return {**super().feed(steps), "batch_size": 8}
-
     def make_callbacks(self, model):
         callback = keras.callbacks.LambdaCallback(
             on_epoch_end=self._score,

@@ -88,7 +88,7 @@ def test_solve_that_stops_early_raises():
     workload.cell.set_weights([0.0 * w for w in workload.cell.get_weights()])
     cell = solvers.CompiledCell(workload)
     with pytest.raises(RuntimeError, match="Received: 1 of 6 evaluations"):
-        solvers.solve_cost(workload, cell, "anderson", 6, EFFORT)
+        solvers.solve_cost(workload, cell, "fixed_point_iteration", 6, EFFORT)
 
 
 def test_implicit_and_unrolled_steps_agree_at_convergence():

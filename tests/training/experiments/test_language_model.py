@@ -13,6 +13,7 @@ from training.cli import main
 from training.config import reading as configs
 from training.conversion.export import export
 from training.errors import InputError
+from training.evaluation import plots
 from training.evaluation.readout import ExportedModel
 from training.experiments.language_model import text
 from training.experiments.language_model.job import LanguageModelJob
@@ -48,7 +49,8 @@ def finished(text_file, tmp_path_factory):
         "untied": {"model.explicit": {"num_layers": 2, "recompute": True}},
     }
     path = tmp_path_factory.mktemp("run") / "run"
-    with small_runs.eagerly():
+    with small_runs.eagerly(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "_save", lambda figure, path: None)
         return small_runs.finished(path, configs.resolve(mapping))
 
 

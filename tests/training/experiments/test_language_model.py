@@ -25,7 +25,7 @@ from training.runs.work_directory import WorkDirectory
 @pytest.fixture(scope="module")
 def text_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("to be or not to be " * 16)
+    path.write_text("to be or not to be " * 24)
     return str(path)
 
 

@@ -230,9 +230,7 @@ def _name(value):
 def test_config_holds_every_argument_as_plain_data(cls):
     arguments = {name: _of_numpy(value) for name, value in BY_CLASS[cls].items()}
     layer = cls(**arguments, name="a")
-    config = json.loads(json.dumps(layer.get_config()))
-    plain = cls(**BY_CLASS[cls], name="a").get_config()
-    assert config == json.loads(json.dumps(plain))
+    config = _as_json(layer.get_config())
     for name, value in BY_CLASS[cls].items():
         assert config[name] is not None and config[name] == _as_json(value), name
     harness.check_round_trip(layer)

@@ -104,11 +104,6 @@ def test_components_within_components():
     assert mixed.fractions == [1.0, 0.0]
 
 
-def test_no_regularizer():
-    assert regularizers.get(None) is None
-    assert regularizers.serialize(None) is None
-
-
 def test_config_of_the_caller_is_unchanged():
     config = {"class_name": "anderson", "history": 3}
     assert solvers.get(config).history == 3

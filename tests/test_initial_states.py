@@ -37,13 +37,6 @@ def test_keeps_structure_shapes_and_dtypes(initial_state, regime):
             assert (old.shape, old.dtype) == (new.shape, new.dtype)
 
 
-def test_deterministic_initial_states():
-    state = _state()
-    assert initial_states.FromCell()(state, SEED) is state
-    for leaf in keras.tree.flatten(initial_states.Zeros()(state, SEED)):
-        np.testing.assert_array_equal(leaf, 0.0)
-
-
 def test_moments_of_normal():
     state = _state(2000)
     result = initial_states.Normal(0.5)(state, SEED)

@@ -204,21 +204,6 @@ def test_file_has_its_metadata(ask):
     assert ask.outputs == list(ask(REQUEST)) == ["outputs", *STATISTICS, "equilibrium"]
 
 
-@pytest.mark.parametrize(
-    ("call", "limit", "expected"),
-    [
-        ({"tol": 0.5}, 19, {"max_iter": 19, "tol": 0.5}),
-        ({"max_iter": 7}, None, {"max_iter": 7, "tol": 1e-3}),
-    ],
-)
-def test_the_budget_and_the_tolerance_of_a_file(call, limit, expected):
-    deq = _model().get_layer("deq")
-    inputs = keras.Input((4,))
-    model = keras.Model(inputs, deq(inputs, **call))
-    served = serving.served_model.ServedModel(model, max_iter_limit=limit)
-    assert served.metadata(served.serve())["solvers"] == {"deq": expected}
-
-
 @pytest.mark.parametrize("target", ["saved_model", slow("litert"), slow("onnx")])
 def test_nested_inputs_and_several_outputs(target, tmp_path):
     model = _nested_model()

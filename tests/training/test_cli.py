@@ -26,20 +26,6 @@ def config_file(tmp_path, small):
     return path
 
 
-@pytest.mark.slow
-def test_train_reports_and_keeps_a_run(config_file, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", str(config_file), "--set", "phases.0.epochs=1"]) == 0
-    output = capsys.readouterr().out
-    assert "test accuracy" in output
-    (line,) = [line for line in output.splitlines() if line.startswith("epoch")]
-    assert len(line) <= 100
-    assert (tmp_path / "runs" / "digits-small" / "model" / "model.keras").is_file()
-    assert main(["train", str(config_file)]) == 2
-    assert main(["train", str(config_file), "--resume", "--set", "seed=3"]) == 2
-    assert "seed: was 0, is now 3" in capsys.readouterr().err
-
-
 def test_commands_on_a_finished_run(finished_run, tmp_path, capsys):
     path = str(finished_run.path)
     assert main(["report", path]) == 0
@@ -153,13 +139,6 @@ def test_run_in_use_is_read_only(finished_run, tmp_path, capsys):
             error = capsys.readouterr().err
             assert f"Another process is at work in {path}" in error
         assert main(["report", path]) == 0
-
-
-def test_bad_work_directory_is_named(config_file, tmp_path, capsys):
-    for place in (f"{config_file}/a/run", f"{tmp_path}/{'x' * 300}"):
-        assert main(["train", str(config_file), "--work-dir", place]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("deq-keras: error:") and str(tmp_path) in error
 
 
 def test_corrupt_model_is_named(finished_run, tmp_path, capsys):

@@ -1,13 +1,12 @@
 """The demos of trained models."""
 
 import re
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from training.cli import demo_command, main
+from training.cli import main
 
 MAZE = """\
 #######
@@ -16,21 +15,6 @@ MAZE = """\
 #G    #
 #######
 """
-
-
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_terminal_shows_evaluations_in_place(is_terminal, capsys, monkeypatch):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
-    pauses = []
-    monkeypatch.setattr(demo_command.time, "sleep", pauses.append)
-    board = np.array([[0, 1], [1, 0]])
-    answers = np.stack([board + evaluation for evaluation in range(91)])
-    demo_command._show(lambda answer: demo_command._board_text(board, answer), answers)
-    # Two lines up, to the first line of the previous board.
-    shown = capsys.readouterr().out.split("\033[2F")
-    evaluations = [*range(0, 90, 3), 90] if is_terminal else [90]
-    assert shown == [f"{k + 1} {k + 2}\n{k + 2} {k + 1}\n" for k in evaluations]
-    assert len(pauses) == (len(evaluations) if is_terminal else 0)
 
 
 @pytest.mark.slow

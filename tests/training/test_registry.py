@@ -21,13 +21,6 @@ def test_declared_classes_exist(name):
     assert issubclass(registry.implementation(name), Job)
 
 
-def test_a_score_may_have_no_unit():
-    plain = registry.Score("error", "test error", 1, ".3f")
-    assert (plain.unit, plain.heading, plain.text(0.5)) == ("", "error", "0.500")
-    accuracy = registry.ACCURACY
-    assert (accuracy.heading, accuracy.text(0.951)) == ("accuracy [%]", "95.1")
-
-
 def test_experiments_are_found_without_tensorflow():
     source = (
         "import sys; from training import registry\n"

@@ -45,23 +45,17 @@ def draw_maze(level):
 # Rows: the function, its bad arguments, and the name in the message.
 CONFIGS = [
     (resolve, {"experiment": "clasification"}, "`experiment`"),
-    (resolve, {"experiment": ["x"]}, "`experiment`"),
-    (resolve, {"phases": {"epochs": 1}}, "`phases`"),
     (resolve, {"phases": []}, "`phases`"),
     (resolve, {"phases": [{"epochs": 0}]}, "`phases.0.epochs`"),
-    (resolve, {"phases": [{"epochs": 1.5}]}, "`phases.0.epochs`"),
     (resolve, {"phases": [{"epochs": True}]}, "`phases.0.epochs`"),
     (resolve, {"phases": [{"steps": 0}]}, "`phases.0.steps`"),
     (resolve, {"phases": [{"name": "warm"}]}, "either `epochs` or `steps`"),
     (resolve, {"phases": [{"epochs": 2, "steps": 9}]}, "epochs=2, steps=9"),
     (resolve, {"phases": [{"epochs": 1, "name": "n" * 300}]}, "`phases.0.name`"),
     (resolve, {"optimizer": {"learning_rate": 0}}, "`optimizer.learning_rate`"),
-    (resolve, {"optimizer": {"learning_rate": "fast"}}, "`optimizer.learning_rate`"),
-    (resolve, {"optimizer": {"clip_norm": -1}}, "`optimizer.clip_norm`"),
     (resolve, {"optimizer": {"clip_norm": 1e300}}, "`optimizer.clip_norm`"),
     (resolve, {"precision": "float23"}, "`precision`"),
     (resolve, {"data": 3}, "`data`"),
-    (resolve, {"data": {"directory": ""}}, "`data.directory`"),
     (resolve, {"seed": -1}, "`seed`"),
     (resolve, {"seeds": [0, 1, 0]}, "`seeds`"),
     (resolve, {"jit_compile": 1}, "`jit_compile`"),
@@ -83,15 +77,9 @@ CONFIGS = [
     (resolve_model, {"solver": {"max_iter": 3}}, "`model.solver`"),
     (
         resolve_model,
-        {"solver": {"class_name": "anderson", "max_iter": 10**12}},
-        "`model.solver.max_iter`",
-    ),
-    (
-        resolve_model,
         {"cell": {"class_name": "residual_block_cell", "filters": 1e12}},
         "`model.cell.filters`",
     ),
-    (resolve_model, {"stem": {"filters": 10**12}}, "`model.stem.filters`"),
     (override, {"path": "phases.7.epochs", "value": 1}, "`phases.7`"),
     (override, {"path": "phases.a", "value": 1}, "`phases.a`"),
     (override, {"path": "seed.a.b", "value": 1}, "`seed`"),
@@ -101,11 +89,11 @@ CONFIGS = [
     (resolve_segmentation, {"data": {"train_examples": 10**6}}, "`data`"),
     (resolve_segmentation, {"model": {"filters": [8] * 20}}, "`model.filters`"),
 ]
+FEW = {"train_examples": 4, "test_examples": 2, "batch_size": 2}
 PADDED = AugmentationConfig(crop_padding=2)
 RESIZED = AugmentationConfig(resized_crop=True)
 IMAGES = [
     (load_images, {"train_examples": 5000}, "`data.train_examples`"),
-    (load_images, {"test_examples": 5000}, "`data.test_examples`"),
     (load_images, {"validation_examples": 1438}, "`data.validation_examples`"),
     (load_images, {"directory": "/data"}, "`data.directory`"),
     (load_images, {"color_mode": "grayscale"}, "`data.color_mode"),
@@ -116,8 +104,8 @@ IMAGES = [
     (load_images, {"name": "tfds"}, "`data.dataset`"),
     (load_images, {"name": "folder", "dataset": "beans"}, "`data."),
     (load_shapes, {"directory": "/data"}, "`data.directory`"),
-    (load_shapes, {"batch_size": 300}, "`data.batch_size`"),
-    (load_shapes, {"validation_examples": 65}, "`data.validation_examples`"),
+    (load_shapes, {"train_examples": 4, "batch_size": 5}, "`data.batch_size`"),
+    (load_shapes, {**FEW, "validation_examples": 3}, "`data.validation_examples`"),
 ]
 TRAIN = "to be or not\n"
 TEXTS = [
@@ -219,12 +207,8 @@ def test_missing_or_empty_file_raises(tmp_path, read, content):
 
 HINTS = [
     ({"sed": 1}, "`seed`"),
-    ({"data": {"bach_size": 3}}, "`data.batch_size`"),
     ({"phases": [{"epoch": 3}]}, "`phases.0.epochs`"),
     ({"precision": "float23"}, "`float32`"),
-    ({"jit_compile": "aut"}, "`auto`"),
-    ({"data": {"name": "cifar"}}, "`cifar10`"),
-    ({"variants": {"a": {"model.solvr": "x"}}}, "`model.solver`"),
     ({"published": {"loss": {"modle": 1}}}, "`model`"),
     ({"model": {**SMALL["model"], "name": "mdqe"}}, "`mdeq`"),
 ]

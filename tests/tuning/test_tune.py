@@ -49,8 +49,9 @@ def _tuned(model, data, promise=0.05, **arguments):
     defaults = {
         "answer": lambda outputs: outputs >= 0,
         "candidates": [solvers.FixedPointIteration(40)],
+        "batch_size": 30,
     }
-    return tune(model, data, promise, batch_size=40, **{**defaults, **arguments})
+    return tune(model, data, promise, **{**defaults, **arguments})
 
 
 def test_evaluations_of_a_known_rate(known):
@@ -107,7 +108,8 @@ def test_setting_equals_a_solve_with_it():
     data = np.random.RandomState(0).normal(1.0, 0.03, (200, 1))
     candidates = [solvers.Anderson(12), solvers.Aitken(12)]
     model = _model()
-    tuning = _tuned(model, data, Promise(0.1, 0.9), candidates=candidates)
+    promise = Promise(0.1, 0.9)
+    tuning = _tuned(model, data, promise, candidates=candidates, batch_size=60)
     reference = data >= 1 - FLIP
     for solver, found in tuning.settings:
         model.get_layer("deq").solver = solver
@@ -122,7 +124,7 @@ def test_setting_equals_a_solve_with_it():
 def test_the_candidates():
     data = np.random.RandomState(0).normal(1.0, 0.03, (120, 1))
     solver = solvers.FixedPointIteration(60, compact=True, stop_mode="abs")
-    tuning = _tuned(_model(solver), data, candidates=None)
+    tuning = _tuned(_model(solver), data, candidates=None, batch_size=60)
     found = {describe(one.solver).split("(")[0] for one in tuning.settings}
     assert found == {"FixedPointIteration", "Aitken", "Anderson", "Broyden"}
     assert all(one.solver.compact for one in tuning.settings)
@@ -136,9 +138,8 @@ def test_the_solver_of_a_monotone_layer():
     layer = layers.DEQ(cell)
     data = np.random.RandomState(0).normal(size=(120, 3)).astype("float32")
     layer(data)
-    tuning = _tuned(
-        layer, data, candidates=[layer.solver], answer=lambda state: state > 0.1
-    )
+    arguments = {"candidates": [layer.solver], "answer": lambda state: state > 0.1}
+    tuning = _tuned(layer, data, batch_size=60, **arguments)
     assert isinstance(tuning.solver, solvers.PeacemanRachford)
     assert tuning.selection.evaluations <= tuning.previous.evaluations
     solution = layer.solve(data[60:])
@@ -151,7 +152,7 @@ def test_changed_second_half_is_reported():
     data = np.concatenate([np.full((200, 1), 1.0), np.full((200, 1), 1 - FLIP / 2)])
     data[:3] = np.nan
     model = _model()
-    tuning = _tuned(model, data)
+    tuning = _tuned(model, data, batch_size=200)
     # A few samples without a reference count as changed.
     assert tuning.num_without_reference == 3
     assert tuning.selection[:2] == (3, 200)

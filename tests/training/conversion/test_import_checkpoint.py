@@ -90,15 +90,6 @@ def test_monotone_network_is_converted(tmp_path, capsys):
     np.testing.assert_allclose(model(x), expected["fc/logits"], atol=1e-2)
 
 
-@pytest.mark.slow
-def test_other_classes_need_a_new_head(mdeq_arguments, tmp_path):
-    others = [*mdeq_arguments, "--set", "num_classes=3"]
-    assert main(others) == 2
-    assert main([*others, "--set", "drop_head=true"]) == 0
-    model = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    assert model(np.zeros((1, 32, 32, 3), "float32")).shape == (1, 3)
-
-
 @pytest.fixture
 def refused(tmp_path, capsys):
     """Returns the message that a file is refused with, and checks that all is clean."""

@@ -103,16 +103,6 @@ def test_non_finite_states():
     assert found.verdict.endswith("(median residual: not finite)")
 
 
-@pytest.mark.slow
-def test_constant_scores():
-    same = _group("same", inputs=np.ones((4, 2), "float32"))
-    found = _audit(lambda z, u: 0.0 * z + 0.0 * u, [_group(), same])
-    assert found.kind == "unique"
-    words = "the scores of {} are constant: they do not depend on the inputs"
-    assert words.format("vectors") in found.verdict
-    assert words.format("same") not in found.verdict
-
-
 @pytest.mark.parametrize(
     ("sign", "exact", "lost", "words"),
     [
@@ -132,15 +122,6 @@ def test_overthinking_is_lost(sign, exact, lost, words):
     assert _missed(found) == ["lost"] and found.kind == "unique"
     assert words in found.verdict and found.criteria[-1].value == lost
     assert found.groups[0].exact == exact
-
-
-@pytest.mark.slow
-def test_worst_group_counts():
-    """One group converges, and the other does not."""
-    far = _group("far", inputs=VECTORS + 4.0)
-    found = _audit(lambda z, u: tf.where(u > 2.0, -1.0, 0.5) * z + u, [_group(), far])
-    missed = found.criteria[2]
-    assert (missed.name, missed.value, missed.where) == ("converged", 0.0, "far")
 
 
 def test_difficulty_is_compared_with_evaluations():

@@ -195,16 +195,3 @@ def test_invalid_problem_file_raises(arrays, name, tmp_path):
     np.savez(tmp_path / "problems.npz", **given)
     with pytest.raises(InputError, match=name):
         read_problems(tmp_path / "problems.npz")
-
-
-def test_other_files_raise(tmp_path):
-    np.save(tmp_path / "array.npy", VECTORS)
-    for path in (tmp_path / "array.npy", tmp_path):
-        with pytest.raises(InputError, match=str(path)):
-            read_problems(path)
-
-
-def test_floor_needs_distance_and_reach(tmp_path):
-    np.savez(tmp_path / "a.npz", **PROBLEMS, distance=[1, 2, 3, 9])
-    assert read_problems(tmp_path / "a.npz").floor is None
-    assert read_problems(tmp_path / "a.npz", 5).floor == 2

@@ -1,6 +1,4 @@
-import itertools
 import json
-import sys
 import types
 
 import keras
@@ -64,17 +62,6 @@ def test_batch_size_does_not_change_the_accuracy(answer, split):
         assert left == pytest.approx(right, rel=1e-4)
     assert [row["evaluations"] for row in whole[:2]] == [1, 3]
     assert whole[0]["residual"] > whole[1]["residual"]
-
-
-@pytest.mark.parametrize("is_terminal", [False, True])
-def test_terminal_shows_progress(is_terminal, answer, split, monkeypatch, capsys):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
-    monkeypatch.setattr("time.time", itertools.count(1.0).__next__)
-    _accuracies(answer, split, [1, 3], batch_size=20)
-    output = capsys.readouterr().out
-    # Two batches at 1 and at 3 evaluations.
-    assert ("1/8" in output and "8/8" in output and "/NFE" in output) == is_terminal
-    assert is_terminal or output == ""
 
 
 def test_latencies_are_of_warm_requests(monkeypatch):

@@ -96,14 +96,6 @@ def test_residuals_of_zero_have_a_linear_axis(drawn):
     assert residual.get_yscale() == "linear" and _curves(residual)[0] == [0.0] * 4
 
 
-def test_image_of_residuals():
-    # The axis is logarithmic and cannot show residuals of 0.
-    quartiles = np.array([[0.5, 1.0, 2.0], [0.01, 0.1, 0.2], [0.0, 0.0, 1e-3]])
-    image = plots.residual_image(quartiles)
-    assert image.shape == (400, 600, 4) and image.dtype == np.uint8
-    assert image[..., :3].std() > 1
-
-
 @pytest.mark.parametrize("suffix", ["svg", slow("png"), slow("pdf")])
 def test_formats_of_figures(suffix, tmp_path, small, capsys):
     directory = WorkDirectory.start(tmp_path / "run", configs.resolve(small))

@@ -4,14 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-import deq_keras
 from tests.training.experiments.small_tasks import config, model_of
 from training.experiments.defaults.tasks import TASKS
 from training.experiments.defaults.tasks.task import accuracy
-from training.experiments.defaults.tasks.vectors import (
-    explained_variance,
-    smooth_function,
-)
+from training.experiments.defaults.tasks.vectors import smooth_function
 
 FAST = ("parity",)
 
@@ -56,14 +52,6 @@ def test_regression():
     x = np.array([[0.5, 1.0, 0.0, 0.0], [0.0, 0.0, 0.5, 1.0]])
     expected = [1.0 + 1.0, np.exp(-1.0) * np.cos(2.0)]
     np.testing.assert_allclose(smooth_function(x), expected)
-
-
-def test_digits():
-    training, testing = draw("digits_dense", 0, None, None)
-    assert training.inputs.shape == (1438, 8, 8, 1)
-    assert testing.inputs.dtype == np.float32 and len(testing.targets) == 359
-    assert training.inputs.mean() == pytest.approx(0.0, abs=1e-3)
-    assert training.inputs.std() == pytest.approx(1.0, abs=1e-3)
 
 
 def test_parity():
@@ -150,20 +138,6 @@ def test_scores_ignore_blocked_pixels():
     logits = np.array([[[[2.0, 0.0], [0.0, 9.0]]]], "float32")
     value = loss(np.array([[[1, -1]]]), logits)
     assert float(value) == pytest.approx(np.log1p(np.exp(2.0)))
-
-
-def test_explained_variance():
-    targets = np.float32([[0.0], [2.0]])
-    assert explained_variance(targets, targets) == 100.0
-    assert explained_variance(np.ones((2, 1)), targets) == 0.0
-    assert explained_variance(targets + 0.5, targets) == 75.0
-
-
-@pytest.mark.parametrize("name", ["parity", "flood"])
-def test_mixed_precision(name):
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    layer = deq_keras.layers.DEQ(TASKS[name].cell(4))
-    assert layer(drawn(name).inputs[:2]).dtype == "bfloat16"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 import copy
-import shutil
 
 import keras
 import numpy as np
@@ -14,6 +13,7 @@ from training.cli import main
 from training.config import reading as configs
 from training.conversion.export import export
 from training.errors import InputError
+from training.evaluation import plots
 from training.evaluation.readout import ExportedModel
 from training.experiments.language_model import text
 from training.experiments.language_model.job import LanguageModelJob
@@ -49,7 +49,8 @@ def finished(text_file, tmp_path_factory):
         "untied": {"model.explicit": {"num_layers": 2, "recompute": True}},
     }
     path = tmp_path_factory.mktemp("run") / "run"
-    with small_runs.eagerly():
+    with small_runs.eagerly(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "_save", lambda figure, path: None)
         return small_runs.finished(path, configs.resolve(mapping))
 
 
@@ -89,25 +90,6 @@ def test_loss_at_the_trained_budget_equals_validation(finished):
     last = float(history(finished, "untied")[-1]["val_perplexity"])
     assert row["perplexity"] == pytest.approx(last, rel=1e-4)
     assert not (finished.run("untied") / "diagnosis.json").exists()
-
-
-@pytest.mark.slow
-def test_evaluate_and_diagnose(finished, tmp_path, capsys):
-    path = shutil.copytree(finished.path, tmp_path / "run")
-    (path / "equilibrium" / "diagnosis.json").unlink()
-    command = ["evaluate", str(path), "--variant", "equilibrium"]
-    assert main([*command, "--budgets", "1", "2", "4"]) == 0
-    result = small_runs.evaluation(path / "equilibrium")
-    before = evaluation(finished, "equilibrium")["budgets"]
-    rows = result["budgets"]
-    assert [row["budget"] for row in rows] == [1, 2, 4]
-    assert rows[0]["loss"] == pytest.approx(before[0]["loss"], rel=1e-5)
-    assert "loss [nats a token] at NFE" in capsys.readouterr().out
-    assert main(["diagnose", str(path)]) == 0
-    output = capsys.readouterr().out
-    assert "spectral radius" in output
-    assert "untied: has no equilibrium" in output
-    assert (path / "equilibrium" / "diagnosis.json").is_file()
 
 
 def test_saved_model_generates(finished, capsys):
@@ -184,20 +166,6 @@ def test_epochs_continue_in_the_text(small, steps_per_epoch):
     second = text.training_segments(config, ids, first_step=5)
     for (x, _), (y, _) in zip(first.skip(5).take(5), second.take(5), strict=True):
         np.testing.assert_array_equal(x["token_ids"], y["token_ids"])
-
-
-def test_text_is_cut_into_streams(small, tmp_path):
-    config = configs.resolve(small).data
-    loaded, keep = text.find(config)
-    keep(tmp_path)
-    assert (tmp_path / "vocabulary.character.json").is_file()
-    segments = list(text.training_segments(config, loaded.train))
-    inputs = np.concatenate([x["token_ids"] for x, _ in segments], axis=1)
-    length = inputs.shape[1]
-    streams = loaded.train[: len(loaded.train) // 4 * 4].reshape(4, -1)
-    np.testing.assert_array_equal(inputs, streams[:, :length])
-    for x, y in segments:
-        np.testing.assert_array_equal(x["targets"], y)
 
 
 def build(mapping):

@@ -7,8 +7,6 @@ from training.config import reading as configs
 from training.data.text import WordTokenizer
 from training.errors import InputError
 from training.experiments.language_model import text
-from training.experiments.language_model.job import LanguageModelJob
-from training.files import saved_model
 from training.runs import variants
 from training.runs.work_directory import WorkDirectory
 
@@ -31,30 +29,6 @@ def _config(tmp_path, **data):
     path.write_text(CONTENT * 40)
     data = {**CONFIG["data"], "path": str(path), **data}
     return configs.resolve({**CONFIG, "data": data})
-
-
-# `test_language_model` trains models of characters.
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "data",
-    [
-        {"tokens": "word"},
-        {"tokens": "subword", "vocabulary_size": 30},
-        {"tokens": "byte"},
-    ],
-    ids=lambda data: data["tokens"],
-)
-def test_saved_model_generates(tmp_path, data):
-    config = _config(tmp_path, **data)
-    tokenizer = text.find(config.data)[0].tokenizer
-    model = LanguageModelJob(config, None).build_network(tokenizer)
-    model.save(tmp_path / "model.keras")
-    causal_lm = saved_model.load(tmp_path / "model.keras", "").causal_lm
-    assert causal_lm.backbone.vocabulary_size == tokenizer.vocabulary_size()
-    generated = causal_lm.generate("to be", max_length=10)
-    assert isinstance(generated, str)
-    assert generated.startswith("to be")
-    assert len(generated) > 5
 
 
 def test_subwords_come_from_the_cache(tmp_path):

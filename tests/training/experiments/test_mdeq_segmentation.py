@@ -1,6 +1,4 @@
 import copy
-import json
-import shutil
 
 import keras
 import numpy as np
@@ -76,45 +74,15 @@ def rows(directory):
 
 
 @pytest.mark.slow
-def test_history_budgets_and_diagnosis_of_a_run(finished):
-    (row,) = small_runs.history(finished.run("model"))
-    assert 0 < float(row["loss"]) < 3
-    assert 0 < float(row["val_mean_iou"]) < 1
-    assert float(row["deq_spectral_radius"]) > 0
-    diagnosis = json.loads((finished.run("model") / "diagnosis.json").read_text())
-    assert len(diagnosis["residual_quantiles"]) == 4
-    assert diagnosis["spectral_radius"]["mean"] > 0
-    received = rows(finished)
-    assert [row["budget"] for row in received] == [1, 3]
-    for row in received:
-        assert list(row["class_iou"]) == ["background", "rectangle", "disc", "triangle"]
-        known = [value for value in row["class_iou"].values() if value is not None]
-        assert row["mean_iou"] == pytest.approx(np.mean(known))
-        assert 0 < row["pixel_accuracy"] < 1
-        assert 1 <= row["evaluations"] <= row["budget"]
-
-
-@pytest.mark.slow
 def test_the_trained_budget_scores_as_keras(finished, trained):
     job, model = trained
+    overlays = {file.name for file in (finished.run("model") / "overlays").iterdir()}
+    assert overlays == {"000-labels.png", "000-predicted.png"}
     job.compile(model, keras.optimizers.SGD())
     result = model.evaluate(
         segmentation.evaluation_batches(job.data.test, 3), return_dict=True, verbose=0
     )
     assert result["mean_iou"] == pytest.approx(rows(finished)[1]["mean_iou"], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_evaluate_and_report(finished, tmp_path, capsys):
-    path = shutil.copytree(finished.path, tmp_path / "run")
-    assert main(["evaluate", str(path), "--budgets", "2"]) == 0
-    output = capsys.readouterr().out
-    assert "mean IoU [%] at NFE" in output
-    assert main(["report", str(path)]) == 0
-    assert capsys.readouterr().out == output
-    assert (path / "mean_iou.png").is_file()
-    overlays = {file.name for file in (path / "model" / "overlays").iterdir()}
-    assert overlays == {"000-labels.png", "000-predicted.png"}
 
 
 @pytest.mark.slow

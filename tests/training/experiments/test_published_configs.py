@@ -132,6 +132,7 @@ def make_job(name):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_all_variants_are_valid(name):
     config = configs.load(FOLDER / f"{name}.yaml")
+    assert configs.resolve(configs.parse(configs.to_yaml(config))) == config
     for variant in configs.variant_names(config):
         one = configs.variant(config, variant)
         spans = phase_spans(one, 100)

@@ -166,7 +166,8 @@ class TestLevel:
     def test_without_a_tolerance(self, parity, no_graphs):
         parity.backbone.deq.solver = deq_keras.solvers.FixedPointIteration(6, None)
         examples = held_out_examples(PrefixSums(), 4, 8, 0)
-        found = LevelMeasurement(parity, strings(), [2, 20])(4, examples)
+        one_batch = strings(data__evaluation_batch_size=8)
+        found = LevelMeasurement(parity, one_batch, [2, 20])(4, examples)
         assert [row["converged"] for row in found["budgets"]] == [0, 0]
         assert [row["evaluations"] for row in found["budgets"]] == [2, 20]
         exact = [row["exact_match"] for row in found["budgets"]]
@@ -178,7 +179,7 @@ class TestLevel:
 
 
 def test_evaluation_writes_tables_and_figures(parity, no_graphs, tmp_path, capsys):
-    variant = strings(evaluation__budgets=[4, 7, 40])
+    variant = strings(evaluation__budgets=[4, 7, 40], data__evaluation_batch_size=20)
     directory = WorkDirectory.start(tmp_path / "run", variant)
     with directory.in_use():
         evaluated = job(variant, directory.run("model"))

@@ -54,14 +54,6 @@ def test_frames_of_a_maze(tmp_path, maze):
     assert [file.name for file in tmp_path.iterdir()] == ["maze.gif"]
 
 
-def test_frames_of_a_board(tmp_path, board):
-    path = tmp_path / "board.gif"
-    pictures.draw(path, *board, [0, 1])
-    (_, faint), (_, clear) = frames_of(path)
-    assert faint.shape == clear.shape == (344, 320, 3)
-    assert np.mean(clear) < np.mean(faint)
-
-
 def test_digits_of_a_board(board):
     _, examples, probabilities = board
     inputs, truth = examples.inputs[0], examples.targets[0]
@@ -82,32 +74,3 @@ def test_digits_of_a_board(board):
     assert alphas[row, column] == pytest.approx(0.8)
     # Of 5 lines each way, the lines around boxes are thick.
     assert sorted(line.get_linewidth() for line in axes.lines) == [0.5] * 4 + [3.0] * 6
-
-
-def test_accuracy_plot(tmp_path):
-    rows = [{"budget": 8, "exact_match": 0.0}, {"budget": 16, "exact_match": 0.5}]
-    levels = [{"level": 9, "floor": 10, "budgets": rows}]
-    levels.append({"level": 5, "floor": None, "budgets": rows[1:]})
-    pictures.plot_accuracy(tmp_path / "accuracy.svg", levels)
-    drawn = (tmp_path / "accuracy.svg").read_text()
-    assert drawn.count("stroke-dasharray") >= 2  # The floor and its legend.
-
-
-@pytest.mark.parametrize(
-    "task, level", [(Mazes(), 5), (Sudoku(4), 0)], ids=["maze", "board"]
-)
-def test_panels_show_what_is_wrong(task, level, tmp_path):
-    examples = task.examples(np.random.default_rng(0), 1, level)
-    right = np.eye(task.num_classes)[examples.targets[0]]
-    frames = np.stack([np.roll(right, 1, axis=-1), right])
-    colors = {}
-    for evaluation in (0, 1):
-        path = tmp_path / f"{evaluation}.png"
-        pictures.draw_panels(path, task, examples, frames, [evaluation])
-        with Image.open(path) as image:
-            pixels = np.array(image.convert("RGB")) / 255
-        colors[evaluation] = np.abs(pixels - pictures._ERROR).max(axis=-1) < 0.02
-    assert colors[0].sum() > 1000 and not colors[1].any()
-    row = tmp_path / "row.svg"
-    pictures.draw_panels(row, task, examples, frames, [0, 1])
-    assert "<svg" in row.read_text()

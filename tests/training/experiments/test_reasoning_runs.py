@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -80,25 +79,6 @@ def test_every_task_trains_and_is_measured(name, tmp_path, capsys):
                 assert image.n_frames >= 2
     has_picture = name in ("mazes", "sudoku_4x4", "sudoku_6x6")
     assert (run / f"{name}.gif").exists() == has_picture
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"precision": "mixed_bfloat16"},
-        {"precision": "mixed_float16"},
-        {"jit_compile": True},
-        {"model__solver": {"class_name": "fixed_point_iteration", "damping": 0.5}},
-    ],
-    ids=lambda changes: "-".join(map(str, changes.values()))[:20],
-)
-def test_precisions_and_compilation(changes, tmp_path):
-    trained = job(config(**changes), tmp_path)
-    model, history = train(trained, tmp_path)
-    assert np.isfinite(history[-1]["loss"])
-    rows = trained.evaluate(model, [2, 20])["budgets"]
-    assert [row["budget"] for row in rows] == [2, 20]
 
 
 def test_tolerance_ends_solves(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from tests.training.runs import small_runs
 from training.config import reading as configs
 from training.experiments.synthetic.build import build, curve, draw
-from training.experiments.synthetic.measure import measure, surface, trajectory
+from training.experiments.synthetic.measure import measure, trajectory
 from training.experiments.synthetic.tables import of_variants
 from training.files import records
 from training.runs.work_directory import WorkDirectory
@@ -113,11 +113,6 @@ class TestMeasure:
         model = linear_model(float("nan"))
         x = np.float32([[1.0], [2.0]])
         assert measure(model, x, x, config().evaluation)["failed"]
-
-    def test_surface(self):
-        layer = linear_model(0.5).get_layer("deq")
-        values = surface(layer, [1.0, -1.0], [0.0, 2.0, 4.0])
-        np.testing.assert_allclose(values, [[1, -1], [2, 0], [3, 1]], atol=1e-6)
 
     def test_trajectory(self):
         layer = linear_model(0.5).get_layer("deq")

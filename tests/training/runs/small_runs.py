@@ -10,12 +10,14 @@ import pytest
 import deq_keras
 from tests.harness import ALWAYS_EAGER
 from training.config import reading as configs
+from training.data.pipeline import array_batches
 from training.files import records
 from training.runs import variants
 from training.runs.job import Job
 from training.runs.phases import phase_spans
 from training.runs.work_directory import WorkDirectory
 
+QUICK_SOLVER = {"class_name": "fixed_point_iteration", "max_iter": 2}
 INPUTS = np.random.RandomState(0).normal(size=(16, 3)).astype("float32")
 
 
@@ -99,7 +101,9 @@ class RegressionJob(Job):
         model.compile(optimizer, loss="mse")
 
     def feed(self, steps):
-        return {"x": INPUTS, "y": INPUTS[:, :1], "batch_size": 4}
+        arrays, size = (INPUTS, INPUTS[:, :1]), len(INPUTS) // self.steps_per_epoch
+        batches = array_batches(arrays, size, 0, steps)
+        return {"x": batches, "steps_per_epoch": self.steps_per_epoch}
 
 
 def take_step(model, *batch):

@@ -7,6 +7,7 @@ import pytest
 import deq_keras
 from tests.training.runs.small_runs import (
     INPUTS,
+    QUICK_SOLVER,
     Killed,
     RegressionJob,
     assert_same_checkpoints,
@@ -78,7 +79,8 @@ def test_two_half_batches_are_one_batch(name, is_embedded):
 
 def _run(small, folder, changes, deaths=()):
     folder.mkdir()
-    small = {**small, "optimizer": {"learning_rate": 0.05, **changes}}
+    small["optimizer"] = {"learning_rate": 0.05, **changes}
+    small["model"]["solver"] = QUICK_SOLVER
     phases = [
         {"epochs": 1},
         {

@@ -19,6 +19,7 @@ class ScoredJob(RegressionJob):
     """A linear regression with scores of our choice."""
 
     monitor = "score"
+    steps_per_epoch = 2
     build = Job.build  # With the optimizer of the config.
 
     def __init__(self, small, optimizer, scores, dies_in=None):
@@ -72,7 +73,7 @@ def test_plateau_lowers_the_rate_also_when_resumed(small, tmp_path):
     }
     # Two epochs without progress in 1 and 3, in 5 and 6, and in 7 and 8.
     scores = [3.0, 3.0, None, 3.1, 2.0, 2.5, 2.5, 2.5, 2.5]
-    expected = np.repeat([0.08] * 4 + [0.04] * 3 + [0.03] * 2, 4)
+    expected = np.repeat([0.08] * 4 + [0.04] * 3 + [0.03] * 2, 2)
     with eagerly():
         whole, model = _rates(small, tmp_path / "whole", optimizer, scores)
         parts, resumed = _rates(small, tmp_path / "parts", optimizer, scores, (1, 3, 6))
@@ -85,10 +86,10 @@ def test_inverse_square_root_falls_after_the_warmup(small, tmp_path):
     optimizer = {
         "learning_rate": 0.1,
         "schedule": "inverse_square_root",
-        "warmup_epochs": 0.5,
+        "warmup_epochs": 1.0,
     }
     rates, model = _rates(small, tmp_path / "run", optimizer, [1.0] * 3, (1,))
-    steps = np.arange(2, 12)
+    steps = np.arange(2, 6)
     expected = [0.0, 0.05, *0.1 * np.sqrt(2 / steps)]
     np.testing.assert_allclose(rates, expected, rtol=1e-6)
     # Users need no class of ours to load the optimizer.
@@ -121,10 +122,6 @@ def test_polynomial_decay():
     rates = schedule(final_learning_rate=0.01, schedule="poly")
     expected = 0.01 + 0.09 * (1 - np.arange(21) / 20) ** 0.9
     np.testing.assert_allclose(rates, expected, rtol=1e-5)
-
-
-def test_constant():
-    np.testing.assert_allclose(schedule(schedule="constant"), 0.1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("nesterov", [True, False])

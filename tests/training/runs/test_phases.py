@@ -1,19 +1,14 @@
 """Phases of a run, and regularizers that change within one."""
 
-import keras
-import numpy as np
 import pytest
 
-from tests.training.runs.small_runs import (
-    Killed,
-    RegressionJob,
-    assert_same_histories,
-)
+from tests.training.runs.small_runs import RegressionJob
 from training.config import reading as configs
 from training.errors import InputError
 from training.runs.phases import phase_spans
-from training.runs.train import check, train
+from training.runs.train import check
 
+FALLING = {"regularizer_weight_increment": {"every_epochs": 1, "amount": -0.6}}
 RISING = {"regularizer_weight_increment": {"every_epochs": 3, "amount": 0.5}}
 
 
@@ -69,6 +64,7 @@ JACOBIAN = {"class_name": "jacobian"}
     [
         ({**RISING}, "regularizer_weight_increment"),
         ({"regularizer_weight_increment": {"amount": 1}}, "every_epochs"),
+        ({"regularizer": "jacobian", **FALLING}, "regularizer`: `weight"),
         ({"regularizer": {**JACOBIAN, "wight": 1}}, "regularizer"),
         ({"regularizer": "jacobian", "regularizer_ramp": {}}, "regularizer_ramp"),
         ({"regularizer_ramp": {"factor": [1.0]}}, "regularizer_ramp.factor"),
@@ -102,79 +98,3 @@ def test_phases_inherit_components_of_the_model(small):
     assert (first.phase.gradient, first.phase.regularizer) == ("phantom", "jacobian")
     assert second.phase.solver == small["model"]["solver"]
     assert (second.phase.gradient, second.phase.regularizer) == ("implicit", None)
-
-
-class LoggingJob(RegressionJob):
-    """A regression that logs the weight of its regularizer."""
-
-    def make_callbacks(self, model):
-        regularizer = model.get_layer("deq").regularizer
-        callback = keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: logs.update(weight=regularizer.weight)
-        )
-        return [*super().make_callbacks(model), callback]
-
-
-@pytest.fixture
-def rising(small):
-    """The phases of weights 1, 1, 1.5 and 1.5; their budgets are drawn."""
-    small["model"]["regularizer"] = "jacobian"
-    small["model"]["solver"] = {
-        "class_name": "fixed_point_iteration",
-        "max_iter": 6,
-        "tol": 0.0,
-    }
-    increment = {"every_epochs": 2, "amount": 0.5}
-    phase = {"epochs": 4, "regularizer_weight_increment": increment}
-    return [{**phase, "max_iter_jitter": 4}]
-
-
-@pytest.mark.slow
-def test_resumed_run_has_the_weight_of_its_epoch(tmp_path, small, rising):
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "parts").mkdir()
-    model, history = train(LoggingJob.of(small, rising), tmp_path / "whole")
-    assert [row["weight"] for row in history] == [1.0, 1.0, 1.5, 1.5]
-    assert all(row["seconds"] > 0 for row in history)
-    for epoch in (1, 3):
-        with pytest.raises(Killed):
-            train(LoggingJob.of(small, rising, dies_in=epoch), tmp_path / "parts")
-    resumed, resumed_history = train(LoggingJob.of(small, rising), tmp_path / "parts")
-    assert_same_histories(resumed_history, history)
-    np.testing.assert_equal(model.get_weights(), resumed.get_weights())
-
-
-def test_negative_weight_raises_before_training(small, rising):
-    rising[0]["regularizer_weight_increment"] = {"every_epochs": 1, "amount": -0.6}
-    with pytest.raises(InputError, match="`phases.0.regularizer`: `weight`"):
-        check(LoggingJob.of(small, rising))
-
-
-@pytest.mark.slow
-def test_resumed_ramp_equals_uninterrupted(tmp_path, small):
-    small["model"]["regularizer"] = "jacobian"
-    solver = {"class_name": "fixed_point_iteration", "max_iter": 3, "tol": None}
-    small["model"]["solver"] = solver
-    # The budget of the phase after the ramp differs, so that it is compiled.
-    phases = [
-        {"epochs": 1},
-        {"epochs": 2, "regularizer_ramp": RAMP},
-        {"epochs": 1, "max_iter_jitter": 1},
-    ]
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "parts").mkdir()
-    model, history = train(RegressionJob.of(small, phases), tmp_path / "whole")
-    # The values of the last step of each epoch: steps 3 and 7 of 8.
-    assert [row.get("deq_penalty_factor") for row in history] == [
-        None,
-        pytest.approx(1 + 2 * 3 / 8),
-        pytest.approx(1 + 2 * 7 / 8),
-        None,
-    ]
-    assert history[2]["deq_penalty_probability"] == pytest.approx(0.5 + 0.5 * 7 / 8)
-    assert model.get_layer("deq").penalty_factor == 1.0
-    with pytest.raises(Killed):
-        train(RegressionJob.of(small, phases, dies_in=2), tmp_path / "parts")
-    resumed, again = train(RegressionJob.of(small, phases), tmp_path / "parts")
-    assert_same_histories(again, history)
-    np.testing.assert_equal(model.get_weights(), resumed.get_weights())

@@ -6,12 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from training.config import reading as configs
-from training.data import images as datasets
-from training.experiments.classification.job import ClassificationJob
 from training.registry import ACCURACY, Score
-from training.runs.callbacks import EpochLine, EpochRecorder, ShortBar
-from training.runs.train import train
+from training.runs.callbacks import EpochLine, EpochRecorder
 
 NAN = math.nan
 LOSS = Score("loss", "loss [nats a token]", 1, ".3f")
@@ -41,46 +37,6 @@ def test_line_of_an_epoch(capsys):
     )
     losses = _line(capsys, LOSS, {"loss": 3.21, "val_loss": NAN})
     assert losses.startswith("epoch 12/40  loss 3.210  val nan  ")
-
-
-def test_long_epoch_prints_steps(capsys, monkeypatch):
-    callback = EpochLine(ACCURACY, "deq", num_epochs=3)
-    callback.set_params({"verbose": 0, "epochs": 3, "steps": 7})
-    callback.on_epoch_begin(1)
-    callback.on_train_batch_end(3, {"loss": 0.25})
-    assert capsys.readouterr().out == ""
-    monkeypatch.setattr("training.runs.callbacks._SECONDS_OF_LINE", 0)
-    callback.on_train_batch_end(4, {"loss": 0.25})
-    assert capsys.readouterr().out == "epoch 2/3  step 5/7  loss 0.25  0 s\n"
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    callback.on_train_batch_end(5, {"loss": 0.25})
-    assert capsys.readouterr().out == ""
-
-
-def test_bar_shows_loss_and_score(capsys):
-    bar = ShortBar(ACCURACY)
-    bar.set_params({"verbose": 1, "epochs": 2, "steps": 3})
-    logs = {"accuracy": 0.5, "loss": 0.25, "deq_residual": 0.1, "val_deq_x": NAN}
-    bar.on_epoch_begin(0)
-    for batch in range(3):
-        bar.on_train_batch_end(batch, logs)
-    bar.on_epoch_end(0, logs)
-    output = capsys.readouterr().out
-    assert "accuracy [%]: 50.0" in output and "loss: 0.25" in output
-    assert "deq" not in output
-
-
-@pytest.mark.slow
-def test_logs_have_no_nan(tmp_path, small):
-    small["model"] |= {"gradient": "neumann", "regularizer": "jacobian"}
-    config = configs.resolve(small)
-    _, history = train(
-        ClassificationJob(config, lambda: datasets.load(config.data)), tmp_path
-    )
-    (row,) = history
-    assert row["deq_penalty"] >= 0 and row["deq_adjoint_evaluations"] > 0
-    assert row["val_deq_penalty"] == 0 and "val_deq_residual" in row
-    assert "nan" not in (tmp_path / "history.csv").read_text()
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 
 from training.data import images as datasets
 from training.data.images import digits
@@ -20,22 +19,9 @@ def test_split_is_fixed_stratified_and_complete():
     assert images.sum(dtype=int) == 561718  # Like load_digits().
 
 
-def test_normalization_of_training_pixels():
-    training, _ = digits.load()
-    assert training.images.mean() == pytest.approx(digits.MEAN[0], abs=1e-3)
-    assert training.images.std() == pytest.approx(
-        digits.STANDARD_DEVIATION[0], abs=1e-3
-    )
-
-
 def test_held_out_images_are_the_last_of_training():
     data = datasets.load(DataConfig(train_examples=100, validation_examples=30))
     everything, test = digits.load()
     assert len(data.training) == 70
     np.testing.assert_array_equal(data.validation.images, everything.images[70:100])
     np.testing.assert_array_equal(data.test.labels, test.labels)
-
-
-def test_without_held_out_images_the_test_images_validate():
-    data = datasets.load(DataConfig(test_examples=50))
-    assert len(data.validation) == len(data.test) == 50

@@ -64,13 +64,6 @@ def test_paths_lead_from_start_to_goal(drawn):
     np.testing.assert_array_equal(drawn.difficulty, drawn.distance)
 
 
-def test_pixels_are_walls_corridors_and_two_ends(drawn):
-    colors = {tuple(pixel) for pixel in drawn.inputs.reshape(-1, 3)}
-    assert colors == {(0, 0, 0), (1, 1, 1), (0, 1, 0), (1, 0, 0)}
-    ends = np.any(drawn.inputs != drawn.inputs[..., :1], axis=-1)
-    assert set(ends.sum(axis=(1, 2))) == {2}
-
-
 def test_starts_have_several_neighbors():
     """Networks that are trained on published mazes fail on such starts."""
     drawn = Mazes().examples(np.random.default_rng(0), 100, 9)

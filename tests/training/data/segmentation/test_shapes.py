@@ -33,19 +33,3 @@ def test_edges_are_ignored():
     for one, other in ((known[1:], known[:-1]), (known[:, 1:], known[:, :-1])):
         differ = one != other
         assert np.all((one[differ] == -1) | (other[differ] == -1))
-
-
-def test_sizes_and_counts():
-    data = segmentation.load(
-        SegmentationDataConfig(
-            image_size=[16, 32],
-            crop_size=[8, 16],
-            train_examples=9,
-            test_examples=5,
-            validation_examples=2,
-        )
-    )
-    assert (len(data.training), len(data.test), len(data.validation)) == (9, 5, 2)
-    assert data.test.images.shape == (5, 16, 32, 3)
-    assert data.crop_size == (8, 16)
-    assert len(data.classes) == len(data.classes.palette) == 4

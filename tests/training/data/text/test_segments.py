@@ -1,7 +1,5 @@
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from training.data.text import segments
 from training.errors import InputError
@@ -39,42 +37,12 @@ def test_remainder():
     np.testing.assert_equal(arrays(dropped), arrays(kept)[:3])
 
 
-@pytest.mark.parametrize("drop_remainder", [False, True])
-def test_length_without_remainder_is_static(drop_remainder):
-    dataset = segments(np.arange(103), 3, 11, drop_remainder)
-    assert [spec.shape.as_list() for spec in dataset.element_spec] == [[3, 11], [3, 11]]
-    assert int(dataset.cardinality()) == 3
-
-
 def test_epochs_start_at_the_beginning():
     dataset = segments(np.arange(103), 3, 10)
     next(iter(dataset))
     first = arrays(dataset)
     np.testing.assert_equal(arrays(dataset), first)
     assert first[0][0][:, 0].tolist() == [0, 34, 68]
-
-
-def test_strategy_keeps_the_order():
-    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
-    dataset = segments(np.arange(103), 3, 10)
-    distributed = arrays(strategy.experimental_distribute_dataset(dataset))
-    np.testing.assert_equal(distributed, arrays(dataset))
-
-
-def test_keras_reads_all_segments_in_order():
-    seen = []
-
-    class Recorder(keras.Model):
-        def call(self, inputs):
-            tf.py_function(lambda x: seen.append(x.numpy()), [inputs], [])
-            return keras.ops.cast(inputs, "float32")
-
-    model = Recorder()
-    model.compile(loss="mse")
-    dataset = segments(np.arange(103), 3, 10)
-    model.evaluate(dataset, verbose=0)
-    for ours, (theirs, _) in zip(seen[-4:], arrays(dataset), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(

@@ -56,18 +56,15 @@ def test_quadratic_program():
     inputs = np.concatenate([RANDOM.normal(1, 1, (8, 4)), np.ones((8, 1))], axis=1)
     check_gradient(layer, "x", inputs)
     cell.log_prices.assign([0.3, -0.2, 0.1, 0.0])
-    x = layer(inputs)["x"].numpy()
-    prices = np.exp([0.3, -0.2, 0.1, 0.0])
-    assert x.min() > -1e-8 and np.max(x @ prices) < 1 + 1e-8
-    # Every feasible point has a value at least as large.
-    quadratic = 1.1 * np.eye(4)
-    others = RANDOM.uniform(size=(100, 1, 4))
-    others /= np.maximum(others @ prices[:, None], 1)
-
-    def objective(x):
-        return ((x @ quadratic) * x).sum(-1) / 2 - (x * inputs[:, :4]).sum(-1)
-
-    assert np.all(objective(x) <= objective(others) + 1e-8)
+    x, v = (layer(inputs)[name].numpy() for name in ("x", "v"))
+    rows = np.concatenate([-np.eye(4), [np.exp([0.3, -0.2, 0.1, 0.0])]])
+    most = np.array([0, 0, 0, 0, 1])
+    assert np.max(x @ rows.T - most) < 1e-8
+    # The conditions of Karush, Kuhn and Tucker.
+    multipliers = np.maximum(v - most, 0)
+    np.testing.assert_allclose(multipliers * (x @ rows.T - most), 0, atol=1e-8)
+    slopes = 1.1 * x - inputs[:, :4] + multipliers @ rows
+    np.testing.assert_allclose(slopes, 0, atol=1e-7)
 
 
 def test_optimal_transport():

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.training.runs.small_runs import Killed
+from tests.training.runs.small_runs import Killed, eagerly
 from training.config import reading as configs
 from training.data.images import load
 from training.experiments.classification.job import ClassificationJob
@@ -55,7 +55,8 @@ def _run(config, path):
     directory = enter(path, config)
     folder = directory.folder("model")
     job = ClassificationJob(config, lambda: load(config.data), folder)
-    variants.run({"model": job}, directory)
+    with eagerly():
+        variants.run({"model": job}, directory)
 
 
 def _assert_same(parts, whole):

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from deq_keras.core import nonfinite
+from deq_keras.core.linearization import linearize
 
 INF, NAN = np.inf, np.nan
 
@@ -24,3 +25,11 @@ def test_gate_stops_all_gradients_if_a_usable_sample_failed():
         gate.close_if(tf.constant(failed), usable[: len(failed)])
         assert int(label) == 3
         assert float(tape.gradient(loss, x)) == expected
+
+
+def test_failed_sample_has_no_residual_and_zero_products():
+    factors = tf.constant([[0.5], [NAN]])
+    linearization = linearize(lambda state: factors * state, tf.ones((2, 3)))
+    usable = nonfinite.usable_linearization(linearization, tf.constant([False, True]))
+    np.testing.assert_array_equal(usable.value, [[0.5] * 3, [1.0] * 3])
+    np.testing.assert_array_equal(usable.vjp(tf.ones((2, 3))), [[0.5] * 3, [0.0] * 3])

@@ -99,7 +99,8 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         layer = self.layer
-        # A gradient at the equilibrium warns of its own errors.
+        # Unrolled steps are trained for their budget only, and a gradient at the
+        # equilibrium warns of its own errors.
         if layer.gradient.uses_solver:
             return
         change = float(compiled(self._change)(*self._samples()))

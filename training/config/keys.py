@@ -64,6 +64,15 @@ T = TypeVar("T")
 Several = Annotated[list[T], Field(max_length=_MAX_LENGTH)]
 Some = Annotated[Several[T], Field(min_length=1)]
 Pair = Annotated[list[T], Field(min_length=2, max_length=2)]
+
+
+def _check_ascending(values):
+    if values[0] > values[1]:
+        raise ValueError("two numbers in ascending order")
+    return values
+
+
+Range = Annotated[Pair[NonNegative], AfterValidator(_check_ascending)]
 Distinct = Annotated[Some[T], AfterValidator(_check_distinct)]
 
 

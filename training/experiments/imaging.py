@@ -56,7 +56,7 @@ class DataConfig(Config):
     factor: keys.integer(le=64) = 2
     num_angles: keys.integer(le=1000) = 12
     noise: keys.NonNegative = 0.02
-    noise_range: keys.Pair[keys.NonNegative] | None = None
+    noise_range: keys.Range | None = None
     size: keys.integer(ge=8, le=512) = 40
     num_train: keys.Drawn = 1024
     train_folder: keys.Text | None = None

@@ -152,12 +152,17 @@ def test_untied_cells_are_one_evaluation_each(few_crops, no_graphs):
         ({"data.operator": "downsampling", "data.factor": 3}, "data.*factor"),
         ({"data.operator": "inpainting", "data.kept": 1e-9}, "data.*mask"),
         ({"data.size": 500}, "at least 500 x 500"),
+        ({"data.noise_range": [0.2, 0.1]}, "data.noise_range.*Received"),
+        (
+            {"data.noise_range": [0.1, 0.2], "model.denoiser": "total_variation"},
+            "model.*channels.*Received",
+        ),
         ({"data.train_folder": "nowhere"}, "nowhere"),
     ],
 )
 def test_configs_that_do_not_fit_are_refused(changes, words, few_crops):
-    job = make_job(*changes.items())
     with pytest.raises(InputError, match=f"(?s){words}"):
+        job = make_job(*changes.items())
         job.data(0)
         job.build_model()
 

@@ -258,9 +258,10 @@ class ImagingJob(ArrayJob):
 
     def build_model(self):
         config, policy = self.config.model, keras.DTypePolicy(self.config.precision)
-        reads_noise = self.config.data.noise_range is not None
+        data = self.config.data
+        reads_noise = data.noise_range is not None
         with config_errors("data"):
-            operator = build_operator(self.config.data)
+            operator = build_operator(data)
 
         def build_cell():
             if config.denoiser == "network":
@@ -304,7 +305,7 @@ class ImagingJob(ArrayJob):
                 regularizer=deq.regularizer,
                 initial_state=deq.initial_state,
             )
-            margin = 1 + 10 * self.config.data.noise
+            margin = 1 + 10 * max(data.noise, *(data.noise_range or [0]))
             largest = float(np.max(operator(np.ones((1, *operator.image_shape)))))
             preprocessor = deq_keras.models.ImageRestorerPreprocessor.for_operator(
                 operator, measurement_range=(-margin, largest + margin)

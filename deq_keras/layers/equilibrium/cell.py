@@ -31,6 +31,8 @@ class EquilibriumCell(CompositeLayer):
         default_gradient: Gradient of a `DEQ` layer of this cell with
             `gradient="auto"`. Defaults to `"auto"`, the default for all cells.
         default_regularizer: The same for its regularizer.
+        default_solver: The same for its solver, unless the gradient differentiates
+            iterates.
 
     Example:
 
@@ -52,6 +54,7 @@ class EquilibriumCell(CompositeLayer):
 
     default_gradient: str | Config = "auto"
     default_regularizer: str | Config | None = "auto"
+    default_solver: str | Config = "auto"
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

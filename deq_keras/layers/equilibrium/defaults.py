@@ -57,11 +57,15 @@ def choose_components(
         defaults = ("peaceman_rachford", None)
     else:
         defaults = ("anderson", "contraction")
-    solver = defaults[0] if solver == "auto" else solver
+    has_own_tolerance = solver != "auto" and not isinstance(solver, str)
+    if solver == "auto" and not gradient.differentiates_iterates:
+        solver = getattr(cell, "default_solver", "auto")
+    solver = solvers.get(defaults[0] if solver == "auto" else solver)
     # Monotone cells are solved in float32 or better, regardless of their dtype.
     dtype = "float32" if is_monotone else cell.compute_dtype
     regularizer = defaults[1] if regularizer == "auto" else regularizer
-    return _with_reachable_tolerance(solver, dtype), gradient, regularizer
+    solver = _with_reachable_tolerance(solver, dtype, has_own_tolerance)
+    return solver, gradient, regularizer
 
 
 def _gradient_of_solver(solver: str | Config | solvers.FixedPointSolver) -> str:
@@ -81,15 +85,14 @@ def takes_plain_steps(solver: solvers.FixedPointSolver) -> bool:
 
 
 def _with_reachable_tolerance(
-    solver: str | Config | solvers.FixedPointSolver, dtype: str
+    found: solvers.FixedPointSolver, dtype: str, is_requested: bool
 ) -> solvers.FixedPointSolver:
-    """Returns a solver. A solver given by name gets a tolerance above rounding."""
-    found = solvers.get(solver)
+    """Returns a solver with a tolerance above rounding, or warns if it is requested."""
     epsilon = product_epsilon([tf.as_dtype(dtype)])
     # A tolerance of 0 is a request to spend the budget.
     if epsilon < _FINEST_EPSILON or not found.tol or found.tol >= epsilon / 4:
         return found
-    if isinstance(solver, str):
+    if not is_requested:
         return found.from_config({**found.get_config(), "tol": epsilon})
     arithmetic, remedy = dtype, ""
     if dtype == "float32":

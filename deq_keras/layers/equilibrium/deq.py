@@ -82,9 +82,10 @@ class DEQ(keras.layers.Layer):
             injection)`, or a functional model with these two inputs.
         solver: Finds z*. A name, a config dict or a `FixedPointSolver`. A solver given
             by name gets a tolerance of `1e-3`, or the machine epsilon of the compute
-            dtype if it is larger. Defaults to `"auto"`: `"peaceman_rachford"` for a
-            monotone cell; otherwise `"fixed_point_iteration"` if the gradient
-            differentiates iterates (`"truncated"`, `"unrolled"`), else `"anderson"`.
+            dtype if it is larger. Defaults to `"auto"`: `"fixed_point_iteration"` if
+            the gradient differentiates iterates (`"truncated"`, `"unrolled"`);
+            otherwise the cell's `default_solver`, if it has one; `"peaceman_rachford"`
+            for a monotone cell; else `"anderson"`.
         gradient: Differentiates z*. A name, a config dict or an `EquilibriumGradient`.
             Defaults to `"auto"`: the cell's `default_gradient`, if it has one;
             `"implicit"` for a monotone cell; else `"truncated"`, which also trains

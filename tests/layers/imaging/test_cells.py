@@ -134,9 +134,15 @@ def test_default_components():
     deq = layers.DEQ(_cell())
     names = [type(one).__name__ for one in (deq.solver, deq.gradient, deq.regularizer)]
     assert names == ["Anderson", "NeumannGradient", "NoneType"]
-    deq = layers.DEQ(_cell(), gradient="truncated", regularizer="residual")
-    assert type(deq.solver).__name__ == "FixedPointIteration"
-    assert deq.regularizer is not None
+    assert deq.solver.tol == 1e-4
+    half = layers.DEQ(_cell(dtype="mixed_bfloat16"))
+    assert half.solver.tol == 2.0**-7  # What rounding permits, without a warning.
+    for gradient in ("truncated", "unrolled"):
+        deq = layers.DEQ(_cell(), gradient=gradient, regularizer="residual")
+        assert type(deq.solver).__name__ == "FixedPointIteration"
+        assert deq.solver.tol == 1e-3
+        assert deq.regularizer is not None
+    assert layers.DEQ(_cell(), "broyden").solver.tol == 1e-3
 
 
 @pytest.mark.parametrize("name", [slow("proximal"), "half quadratic"])

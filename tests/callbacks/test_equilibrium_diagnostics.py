@@ -1,3 +1,5 @@
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -94,3 +96,22 @@ def test_state_that_moves_beyond_the_budget_warns(rate, changes):
         callback.on_train_end()
     layer.gradient = "implicit"
     callback.on_train_end()
+
+
+@pytest.mark.parametrize("tol, warns", [(0.3, True), (1e-4, False)])
+def test_tolerance_that_is_loose_for_the_loss_warns(tol, warns):
+    """f(z) = 0.9 z + 0.1 x stops at 0.8 x, or at x."""
+    cell = FunctionCell(lambda z, x: 0.9 * z + 0.1 * x)
+    solver = deq_keras.solvers.FixedPointIteration(200, tol=tol)
+    gradient = deq_keras.gradients.ImplicitGradient(deq_keras.solvers.GMRES())
+    layer = deq_keras.layers.DEQ(cell, solver, gradient, None, name="deq")
+    dense = keras.layers.Dense(1, kernel_initializer="ones")
+    model = keras.Sequential([keras.Input((3,)), dense, layer])
+    model.compile("sgd", "mse", run_eagerly=True)
+    x = np.ones((2, 3), "float32")
+    callback = EquilibriumDiagnostics(model, x)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(x, x[:, :1], verbose=0, callbacks=[callback])
+    found = [one for one in caught if "stop too early" in str(one.message)]
+    assert len(found) == warns

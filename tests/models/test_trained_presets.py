@@ -64,7 +64,8 @@ def test_restorer_sharpens_a_larger_photograph():
     blurred = (np.asarray(operator(image)) + 0.02 * noise).astype("float32")
     larger = model.with_operator(operator)
     larger.run_eagerly = True
-    sharp = larger.predict(blurred, verbose=0)
+    inputs = {"measurements": blurred, "noise_level": np.array([[0.02]])}
+    sharp = larger.predict(inputs, verbose=0)
     errors = [np.mean((x - image) ** 2) for x in (blurred, sharp)]
     assert errors[1] < errors[0] / 1.8
 

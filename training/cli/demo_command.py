@@ -226,11 +226,15 @@ def _deblur(arguments):
     random = np.random.default_rng(arguments.seed)
     measured = np.asarray(operator(image))
     measured = measured + np.float32(_NOISE) * random.normal(size=image.shape)
+    inputs = {
+        "measurements": np.float32(measured),
+        "noise_level": np.full((1, 1), _NOISE, "float32"),
+    }
     start = time.perf_counter()
     answer = split_model(trained.with_operator(operator)).answer()
     pictures = {"measured": measured}
     for budget in _DEBLUR_BUDGETS:
-        picture, statistics = answer(np.float32(measured), budget)
+        picture, statistics = answer(inputs, budget)
         count = int(statistics["evaluations"][0])
         name = f"{count} evaluation{'s' * (count > 1)}"
         if budget == _DEBLUR_BUDGETS[-1]:

@@ -110,8 +110,8 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
             warnings.warn(
                 f"The solves of the layer {layer.name!r} stop too early for this loss: "
                 f"their residuals change it by about {error / abs(logs['loss']):.0%}. "
-                "Scores then depend on the tolerance. Train with a smaller one, or with "
-                f"a larger budget. Received: solver={layer.solver!r}.",
+                "Scores then depend on the tolerance. Train with a smaller one, or a "
+                f"larger budget. Received: solver={layer.solver!r}.",
                 stacklevel=2,
             )
         # Unrolled steps are trained for their budget only.

@@ -1,9 +1,9 @@
 """Diagnostics of an equilibrium over the epochs of training."""
 
+import math
 import warnings
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import tree
 
@@ -106,10 +106,11 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         layer, logs = self.layer, logs or {}
         error = logs.get(f"{layer.name}_loss_error", 0.0)
-        if error > _LARGEST_ERROR * abs(logs.get("loss", np.inf)):
+        loss = logs.get("loss", math.inf)
+        if error > _LARGEST_ERROR * abs(loss):
             warnings.warn(
                 f"The solves of the layer {layer.name!r} stop too early for this loss: "
-                f"their residuals change it by about {error / abs(logs['loss']):.0%}. "
+                f"their residuals change {loss:.2g} by about {error:.2g}. "
                 "Scores then depend on the tolerance. Train with a smaller one, or a "
                 f"larger budget. Received: solver={layer.solver!r}.",
                 stacklevel=2,

@@ -305,7 +305,7 @@ class ImagingJob(ArrayJob):
                 regularizer=deq.regularizer,
                 initial_state=deq.initial_state,
             )
-            margin = 1 + 10 * max(data.noise, *(data.noise_range or [0]))
+            margin = 1 + 10 * max([data.noise, *(data.noise_range or [])])
             largest = float(np.max(operator(np.ones((1, *operator.image_shape)))))
             preprocessor = deq_keras.models.ImageRestorerPreprocessor.for_operator(
                 operator, measurement_range=(-margin, largest + margin)

@@ -85,14 +85,14 @@ def takes_plain_steps(solver: solvers.FixedPointSolver) -> bool:
 
 
 def _with_reachable_tolerance(
-    found: solvers.FixedPointSolver, dtype: str, is_requested: bool
+    found: solvers.FixedPointSolver, dtype: str, has_own_tolerance: bool
 ) -> solvers.FixedPointSolver:
-    """Returns a solver with a tolerance above rounding, or warns if it is requested."""
+    """Raises a tolerance below rounding, or warns of one that the user has chosen."""
     epsilon = product_epsilon([tf.as_dtype(dtype)])
     # A tolerance of 0 is a request to spend the budget.
     if epsilon < _FINEST_EPSILON or not found.tol or found.tol >= epsilon / 4:
         return found
-    if not is_requested:
+    if not has_own_tolerance:
         return found.from_config({**found.get_config(), "tol": epsilon})
     arithmetic, remedy = dtype, ""
     if dtype == "float32":

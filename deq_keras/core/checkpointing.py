@@ -131,6 +131,10 @@ class _RematerializedCall:
         watched = [*leaves, *self.sources]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(watched)
+            for source in self.sources:
+                # In the gradient of a loop, only the first operation that reads a
+                # source connects it to the tape, and `tf.stop_gradient` does not.
+                tf.identity(source)
             value = self.function(_with_floating(self.state, leaves))
         outputs = nonfinite.floating(value)
         return tape.gradient(outputs, watched, list(cotangent), "zero")

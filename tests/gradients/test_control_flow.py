@@ -76,6 +76,33 @@ def test_vectorized_map_gives_gradients_of_each_sample(gradient):
             np.testing.assert_allclose(one[i], two, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        gradients.TruncatedGradient(4, 0, remat=True),
+        gradients.TruncatedGradient(4, 0, checkpoints=2),
+        gradients.UnrolledGradient(checkpoints=2),
+    ],
+    ids=str,
+)
+def test_recomputed_steps_that_first_stop_a_gradient(gradient):
+    """As in a straight-through estimate, or a kernel divided by its detached norm."""
+    cell = FunctionCell(lambda z, u: 0.1 * z / (1 + tf.stop_gradient(u) ** 2) + u)
+    deq = layers.DEQ(cell, solvers.FixedPointIteration(8, None), gradient, None)
+
+    def slope(inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            value = deq(inputs, training=True)
+        return tape.gradient(value, inputs)
+
+    inputs = tf.constant(INPUTS)
+    expected = slope(inputs)
+    assert np.all(np.abs(expected) > 1.0)
+    received = tf.function(slope, autograph=False)(inputs)
+    np.testing.assert_allclose(received, expected, rtol=1e-5)
+
+
 def test_captured_tensors_of_recomputed_steps_raise():
     constant = tf.constant(np.full((4, 4), 0.1, "float32"))
     cell = FunctionCell(lambda z, u: z @ constant + u)

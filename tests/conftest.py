@@ -6,9 +6,14 @@ import os
 import subprocess
 import sys
 
+# The processes of a run share a GPU.
+os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+
 import keras
 import pytest
 import tensorflow as tf
+
+from deq_keras.core import rounding
 
 _IS_CHILD = "DEQ_KERAS_LARGE_TEST"
 
@@ -53,6 +58,14 @@ def fresh_keras(request):
     # Collecting garbage after every test would take longer than the tests.
     is_slow = request.node.get_closest_marker("slow") is not None
     keras.utils.clear_session(free_memory=is_slow)
+
+
+@pytest.fixture
+def full_float32():
+    """Computes in float32 on a GPU, where TensorFloat-32 is TensorFlow's default. For
+    tests of what rounds less, or of a sum in another order."""
+    with rounding.full_float32():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -289,6 +289,7 @@ def test_pictures_of_reasoning_are_drawn_from_the_presets(tmp_path):
 
 
 @pytest.mark.parametrize("name", slow_if_long(MODULES))
+@pytest.mark.usefixtures("full_float32")
 def test_docstring_examples_run(name):
     names = {"deq_keras": deq_keras, "keras": keras, "np": np, "tf": tf}
     module = importlib.import_module(name)

@@ -10,6 +10,7 @@ from keras import tree
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count
 from deq_keras.core.graphs import compiled
+from deq_keras.core.rounding import full_float32
 from deq_keras.core.structure import StateStructure, row_norms
 from deq_keras.diagnostics import jacobian_norm, spectral_radius
 from deq_keras.diagnostics.subject import (
@@ -100,7 +101,9 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         if epoch % self.freq == 0:
-            for name, value in self._measure(*self._samples()).items():
+            with full_float32():
+                measured = self._measure(*self._samples())
+            for name, value in measured.items():
                 logs[f"{self.layer.name}_{name}"] = float(value)
 
     def on_train_end(self, logs=None):

@@ -1,6 +1,7 @@
 """How much the arithmetic of a dtype rounds, on the devices of this process."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
@@ -28,6 +29,26 @@ def has_tensor_float_32(dtypes: Iterable[tf.DType]) -> bool:
     gpus = tf.config.list_physical_devices("GPU") if tf.float32 in dtypes else []
     capabilities = [details(gpu).get("compute_capability", _AMPERE) for gpu in gpus]
     return any(capability >= _AMPERE for capability in capabilities)
+
+
+@contextlib.contextmanager
+def full_float32() -> Iterator[None]:
+    """Scope in which GPUs multiply float32 in float32, not in TensorFloat-32.
+
+    For measurements of the function that a model defines. Also decorates functions.
+    Operations read the setting when they run, also those of a graph. The scope
+    therefore has no effect in a function that is being traced.
+    """
+    if not tf.executing_eagerly():
+        yield
+        return
+    tensor_float_32 = tf.config.experimental
+    was_enabled = tensor_float_32.tensor_float_32_execution_enabled()
+    tensor_float_32.enable_tensor_float_32_execution(False)
+    try:
+        yield
+    finally:
+        tensor_float_32.enable_tensor_float_32_execution(was_enabled)
 
 
 def product_epsilon(dtypes: Iterable[tf.DType]) -> float:

@@ -11,7 +11,7 @@ from deq_keras.core.checks import check_count, check_non_negative
 from deq_keras.core.graphs import is_compiled_by_xla
 from deq_keras.core.linearization import Linearization, matrix_vjp
 from deq_keras.core.random import normal
-from deq_keras.core.rounding import EPSILON
+from deq_keras.core.rounding import full_float32, product_epsilon
 from deq_keras.core.structure import Nest, StateStructure
 from deq_keras.diagnostics.arnoldi import Arnoldi, begin
 from deq_keras.diagnostics.subject import (
@@ -67,6 +67,7 @@ class _State(NamedTuple):
 
 
 @tf.autograph.experimental.do_not_convert
+@full_float32()
 def spectral_radius(
     subject: Any,
     inputs: Nest | None = None,
@@ -152,7 +153,7 @@ def spectral_radius(
         linearization = linearized_solution(layer, encoder(subject)(inputs))[1]
     structure = StateStructure(linearization.point)
     product = functools.partial(matrix_vjp, linearization, structure)
-    rounding = max(EPSILON[leaf.dtype] for leaf in structure.leaves)
+    rounding = product_epsilon(leaf.dtype for leaf in structure.leaves)
     point = structure.to_matrix(linearization.point)
     # All samples start with the same vector.
     start = normal(tf.shape(point)[1:], [seed, 0], dtype=point.dtype)

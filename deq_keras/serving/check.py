@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core.rounding import full_float32
 from deq_keras.serving import runtimes
 from deq_keras.serving.signature import is_initial_state, named
 from deq_keras.solvers import DIVERGED
@@ -230,7 +231,8 @@ def _answer(request):
     """Returns a request and the model's response, or `None` if the model fails on an
     invalid sample, such as an `Embedding` on NaN. The file may then fail as well."""
     try:
-        response = request.function(*request.arrays.values())
+        with full_float32():
+            response = request.function(*request.arrays.values())
     except tf.errors.InvalidArgumentError:
         if request.has_invalid_row:
             return None
@@ -247,7 +249,12 @@ def _responses(path, runtime, requests):
             [sys.executable, "-c", _RUN_FILE, *map(str, arguments)],
             capture_output=True,
             text=True,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            # The file and the model are compared in float32, on a GPU as well.
+            env={
+                **os.environ,
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+                "NVIDIA_TF32_OVERRIDE": "0",
+            },
         )
         if process.returncode:
             reason = " ".join(process.stderr.split())[-800:] or "it was killed."

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import layers, solvers
+from deq_keras.core.rounding import full_float32
 from deq_keras.core.structure import Nest
 from deq_keras.diagnostics import certify
 from deq_keras.testing.components import (
@@ -21,6 +22,7 @@ from deq_keras.testing.components import (
 )
 
 
+@full_float32()
 def check_cell(
     make: Callable[..., keras.layers.Layer],
     inputs: Nest,

@@ -12,6 +12,7 @@ from keras import tree
 
 from deq_keras.core.checks import check_count, check_open_fraction
 from deq_keras.core.readout import check_answer
+from deq_keras.core.rounding import full_float32
 from deq_keras.core.structure import Nest
 from deq_keras.diagnostics.subject import encoder, head, single_layer
 from deq_keras.solvers import (
@@ -28,6 +29,7 @@ _MAX_ITER = 50
 _TOLS = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 
 
+@full_float32()
 def tune(
     model: Any,
     data: Nest,

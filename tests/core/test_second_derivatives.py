@@ -8,6 +8,8 @@ import tensorflow as tf
 from deq_keras import diagnostics, layers, regularizers, solvers
 from tests.regimes import slow
 
+pytestmark = pytest.mark.usefixtures("full_float32")
+
 # Every activation that keeps the shape of its input, and needs no arguments.
 ACTIVATIONS = (
     "celu elu exponential gelu hard_shrink hard_sigmoid hard_silu hard_tanh leaky_relu "

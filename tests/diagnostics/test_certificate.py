@@ -16,13 +16,8 @@ RANDOM = np.random.RandomState(0)
 INPUTS = RANDOM.normal(size=(3, 4))
 
 
-@pytest.fixture(autouse=True)
-def exact_products():
-    """Without TensorFloat-32, in which no float32 on a GPU is certified."""
-    was_enabled = tf.config.experimental.tensor_float_32_execution_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(False)
-    yield
-    tf.config.experimental.enable_tensor_float_32_execution(was_enabled)
+# In TensorFloat-32, no float32 on a GPU is certified.
+pytestmark = pytest.mark.usefixtures("full_float32")
 
 
 class SineCell(layers.EquilibriumCell):

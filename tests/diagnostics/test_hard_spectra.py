@@ -8,6 +8,8 @@ from deq_keras import diagnostics
 from tests.diagnostics.jacobians import linear, measured
 from tests.regimes import slow
 
+pytestmark = pytest.mark.usefixtures("full_float32")
+
 # What `converged` promises is an expected error of 1e-3.
 TOLERANCE = 3e-3
 

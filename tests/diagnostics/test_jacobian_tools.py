@@ -126,6 +126,7 @@ def test_frobenius_norm_of_non_finite_jacobians(value):
     assert np.isfinite(norm[0]) and not np.isfinite(norm[1])
 
 
+@pytest.mark.usefixtures("full_float32")
 def test_radius_of_a_model_is_that_of_its_layer():
     layer = layers.DEQ(layers.DenseCell(4, seed=1), name="deq")
     inner = keras.Sequential([keras.Input((6,)), layer, keras.layers.Dense(2)])

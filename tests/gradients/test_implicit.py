@@ -44,6 +44,7 @@ def test_float64_equals_the_dense_solution(forward, adjoint, expected):
     _assert_close(actual, expected, 1e-9)
 
 
+@pytest.mark.usefixtures("full_float32")
 def test_float32_equals_the_dense_solution(expected):
     case = Case("float32")
     gradient = gradients.ImplicitGradient()

@@ -91,6 +91,7 @@ def test_one_step_of_a_scalar():
     ],
     indirect=["regime"],
 )
+@pytest.mark.usefixtures("full_float32")
 def test_equals_recorded_steps(dtype, tolerance, regime):
     case = _case(dtype)
     solver = FixedPointIteration(65, tol=None)

@@ -96,6 +96,7 @@ def _padded(tokens, width):
     return {"token_ids": padded * mask, "padding_mask": mask}
 
 
+@pytest.mark.usefixtures("full_float32")
 def test_padding_does_not_change_an_answer(fast_model):
     tokens = _tokens((2, 8))
     padded = fast_model(_padded(tokens, 40))

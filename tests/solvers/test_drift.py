@@ -60,6 +60,7 @@ def test_slow_contraction_ends_at_its_tolerance(factor):
 
 @pytest.mark.parametrize("solver_class", [solvers.Anderson, solvers.Broyden])
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.usefixtures("full_float32")
 def test_states_of_any_magnitude(solver_class, scale):
     bias = np.array([[1.0, 2.0, -3.0]]) * scale
     function = lambda z: z @ MATRIX + tf.constant(bias, tf.float32)  # noqa: E731

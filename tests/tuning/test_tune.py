@@ -133,6 +133,7 @@ def test_the_candidates():
     assert tuning.selection.evaluations <= 3
 
 
+@pytest.mark.usefixtures("full_float32")
 def test_the_solver_of_a_monotone_layer():
     cell = layers.MonotoneDenseCell(4, m=1.0)
     layer = layers.DEQ(cell)

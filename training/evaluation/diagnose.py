@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 import deq_keras
+from deq_keras.core.rounding import full_float32
 from deq_keras.solvers import SolveRequest
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -44,7 +45,8 @@ class Diagnosis:
                 these samples. Measured at the best iterate of a solve without a
                 tolerance.
         """
-        measured = [self._measure(batch) for batch in batches]
+        with full_float32():
+            measured = [self._measure(batch) for batch in batches]
         samples = {
             name: np.concatenate([np.asarray(batch[name]) for batch in measured])
             for name in measured[0]

@@ -92,8 +92,10 @@ def _with_reachable_tolerance(
     # A tolerance of 0 is a request to spend the budget.
     if epsilon < _FINEST_EPSILON or not found.tol or found.tol >= epsilon / 4:
         return found
+    # TensorFloat-32 rounds the factors of products, half precision also the states.
+    reachable = epsilon / 4 if dtype == "float32" else epsilon
     if not has_own_tolerance:
-        return found.from_config({**found.get_config(), "tol": epsilon})
+        return found.from_config({**found.get_config(), "tol": reachable})
     arithmetic, remedy = dtype, ""
     if dtype == "float32":
         arithmetic = "TensorFloat-32, in which GPUs multiply float32"
@@ -101,7 +103,7 @@ def _with_reachable_tolerance(
     warnings.warn(
         f"The tolerance may be out of reach in {arithmetic}: rounding alone can leave "
         f"a relative residual of {epsilon / 4:.0e}, and samples then spend the whole "
-        f"budget. Use tol={epsilon:.0e} or more, or tol=None{remedy}. Received: "
+        f"budget. Use tol={reachable:.0e} or more, or tol=None{remedy}. Received: "
         f"solver={found!r}.",
         stacklevel=4,
     )

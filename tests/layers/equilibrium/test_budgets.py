@@ -59,6 +59,7 @@ class TestCall:
         assert np.any(value != deq(INPUTS))
         np.testing.assert_array_equal(deq(INPUTS), _value(deq, 30, 1e-3))
 
+    @pytest.mark.usefixtures("full_float32")
     def test_budget_may_exceed_that_of_the_solver(self):
         deq = _deq(solver={"class_name": "anderson", "max_iter": 2, "tol": None})
         value = deq(INPUTS, max_iter=40, tol=1e-6)

@@ -40,6 +40,7 @@ def test_formula(weight_normalization, layer_normalization):
 
 
 @pytest.mark.parametrize("weight_normalization", [True, False])
+@pytest.mark.usefixtures("full_float32")
 def test_initializer_draws_the_kernel_of_a_wide_cell(weight_normalization):
     cell = DenseCell(200, "linear", weight_normalization, kernel_initializer="identity")
     injection = cell.inject(np.zeros((3, 2), "float32"))

@@ -59,6 +59,7 @@ def test_is_a_keras_layer(make_layer, inputs, tmp_path):
     harness.check_layer(make_layer, inputs, tmp_path)
 
 
+@pytest.mark.usefixtures("full_float32")
 def test_value_is_f_of_the_equilibrium():
     deq = _tanh()
     deq.solver = solvers.Anderson(max_iter=60, tol=1e-6)

@@ -108,6 +108,7 @@ def test_is_a_keras_layer(kind, tmp_path):
 @pytest.mark.parametrize(
     "units, injection", [(4, "add"), (3, "add"), (4, "concat"), (3, gated)]
 )
+@pytest.mark.usefixtures("full_float32")
 def test_formulas(units, injection):
     layer = _dense(units)
     cell = cell_from(layer, injection)

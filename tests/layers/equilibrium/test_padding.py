@@ -43,6 +43,7 @@ def _padded(left):
     [(SOLVERS[0], False), slow(SOLVERS[1], True)],
     ids=["anderson-right", "fixed_point_iteration-left"],
 )
+@pytest.mark.usefixtures("full_float32")
 def test_results_are_those_of_the_text_alone(solver, left):
     deq = _layer(solver)
     inputs, mask = _padded(left)
@@ -59,6 +60,7 @@ def test_results_are_those_of_the_text_alone(solver, left):
     "gradient",
     ["implicit", slow("unrolled")],
 )
+@pytest.mark.usefixtures("full_float32")
 def test_gradients_are_those_of_the_text_alone(gradient):
     deq = _layer(gradient=gradient, regularizer=None)
     deq.build((None, None, 8))

@@ -130,6 +130,7 @@ def test_keras_layer(name, operator, tmp_path):
     harness.check_layer(make, _measurements(_cell(name, operator), 4), tmp_path)
 
 
+@pytest.mark.usefixtures("full_float32")
 def test_default_components():
     deq = layers.DEQ(_cell())
     names = [type(one).__name__ for one in (deq.solver, deq.gradient, deq.regularizer)]
@@ -196,6 +197,7 @@ def test_any_keras_model_denoises():
 
 
 @pytest.mark.parametrize("name", ["proximal", slow("half quadratic")])
+@pytest.mark.usefixtures("full_float32")
 def test_certificate(name):
     """The bound holds, also after the kernels have grown."""
     cell = _cell(name, max_norm=0.5)

@@ -98,6 +98,7 @@ def test_inverse(operator):
     [name if name in XLA_IS_FAST else slow(name) for name in OPERATORS],
     indirect=True,
 )
+@pytest.mark.usefixtures("full_float32")
 def test_regimes_gradients_and_config(operator):
     images = normal((3, *operator.image_shape)).astype("float32")
     harness.check_regimes(lambda: operator, images)

@@ -211,6 +211,7 @@ def test_tied_gradient_is_the_sum_of_both():
     np.testing.assert_allclose(tape.gradient(total, table), expected, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("full_float32")
 def test_files_keep_the_tie(tmp_path):
     model, ids = _language_model(), _targets()
     _check_tie(model)

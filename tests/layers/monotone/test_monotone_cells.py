@@ -156,6 +156,7 @@ def test_border_is_zero(kind):
         assert np.sum(leaf) == pytest.approx(np.sum(leaf[:, 1:-1, 1:-1]))
 
 
+@pytest.mark.usefixtures("full_float32")
 def test_mixed_precision_solves_in_float32(kind):
     inputs = _inputs(kind).astype("float32")
     full, half = _cell(kind), _cell(kind, dtype="mixed_bfloat16")

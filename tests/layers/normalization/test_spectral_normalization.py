@@ -156,6 +156,7 @@ def test_trained_cell_stays_within_the_bound(tmp_path):
 @pytest.mark.parametrize(
     "shape, scale", [((5, 5), 1.0), ((7, 3), 1e-12), ((3, 7), 1e12)]
 )
+@pytest.mark.usefixtures("full_float32")
 def test_norm_is_bounded_where_the_vector_does_not_fit(shape, scale):
     layer = SpectrallyNormalizedDense(shape[1], max_norm=0.9)
     layer.build((None, shape[0]))
@@ -169,6 +170,7 @@ def test_norm_is_bounded_where_the_vector_does_not_fit(shape, scale):
         assert actual >= min(norm, 0.9) * 7 ** (-1 / 2**9) * (1 - 1e-6)
 
 
+@pytest.mark.usefixtures("full_float32")
 def test_step_updates_the_vector_once():
     model, layer = _model()
     kernel, vector = layer._kernel.numpy(), layer.singular_vector.numpy()

@@ -68,6 +68,7 @@ def _evaluated(capsys, checkpoint, config, *settings, budgets=("30",)):
 EXACT = "model.solver={class_name: anderson, max_iter: 60, tol: 1e-5}"
 
 
+@pytest.mark.usefixtures("full_float32")
 def test_language_model_has_the_loss_of_its_checkpoint(language, capsys):
     checkpoint, state_dict, config, ids = language
     settings = [EXACT, "model.memory_length=0", "data.evaluation_length=63"]

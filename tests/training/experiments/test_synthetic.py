@@ -73,6 +73,7 @@ class TestTarget:
 
 
 class TestCell:
+    @pytest.mark.usefixtures("full_float32")
     def test_is_the_perceptron_of_the_paper(self):
         model = build(config().model)
         assert model.count_params() == 200

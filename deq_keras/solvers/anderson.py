@@ -41,7 +41,7 @@ class _History(NamedTuple):
 
     values: Columns  # f(z_i)
     residuals: Columns  # g_i = f(z_i) - z_i
-    gram: tuple[tuple[tf.Tensor, ...], ...]  # [i][j - i]: g_i . g_j, j >= i, (B, 1)
+    products: Columns  # g_i . g_j for j = i, i + 1, ..., (B, columns) each
     smallest: Any = ()  # |g|^2
     num_stalled: Any = ()  # evaluations since the smallest |g|^2
 
@@ -125,7 +125,7 @@ class Anderson(FixedPointSolver):
         return _History(
             values=zero_columns(point, columns),
             residuals=zero_columns(point, columns),
-            gram=tuple((zero,) * (columns - i) for i in range(columns)),
+            products=zero_columns(tf.tile(zero, [1, columns]), columns),
             smallest=zero + point.dtype.max if columns > _SAFE_COLUMNS else (),
             num_stalled=zero if columns > _SAFE_COLUMNS else (),
         )
@@ -134,7 +134,7 @@ class Anderson(FixedPointSolver):
         self, evaluation: Evaluation, memory: _History, num_evaluations: tf.Tensor
     ) -> tuple[tf.Tensor, _History]:
         history = _push(memory, evaluation)
-        weights = self._weights(history.gram, num_evaluations)
+        weights = self._weights(history.products, num_evaluations)
         columns = len(weights)
         if columns > _SAFE_COLUMNS:
             has_fallen = evaluation.squared_norm < memory.smallest
@@ -159,13 +159,13 @@ class Anderson(FixedPointSolver):
     def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, Anderson)}
 
-    def _weights(
-        self, gram: tuple[tuple[tf.Tensor, ...], ...], num_evaluations: tf.Tensor
-    ) -> list[tf.Tensor]:
-        dtype = gram[0][0].dtype
+    def _weights(self, columns: Columns, num_evaluations: tf.Tensor) -> list[tf.Tensor]:
+        dtype = columns.get(0).dtype
         one, exact = tf.ones((), dtype), tf.constant(_EXACT, dtype)
         rows, right, floors = [], [], []
-        for i, (squared_norm, *products) in enumerate(gram):
+        for i in range(columns.size):
+            entries = tf.split(columns.get(i), columns.size, axis=1)
+            squared_norm, *products = entries[: columns.size - i]
             is_exact = tf.equal(squared_norm, 0.0)
             ridge, floor = self._ridge(squared_norm)
             rows.append([tf.where(is_exact, one, squared_norm + ridge), *products])
@@ -201,13 +201,13 @@ def _push(history: _History, evaluation: Evaluation) -> _History:
     residuals = history.residuals.push(evaluation.residual)
     products = [
         tf.reduce_sum(evaluation.residual * residuals.get(age), axis=1, keepdims=True)
-        for age in range(1, len(history.gram))
+        for age in range(1, residuals.size)
     ]  # (B, 1) each
-    older = tuple(row[: len(row) - 1] for row in history.gram[:-1])
+    row = tf.concat([evaluation.squared_norm, *products], axis=1)
     return _History(
         values=history.values.push(evaluation.value),
         residuals=residuals,
-        gram=((evaluation.squared_norm, *products), *older),
+        products=history.products.push(row),
     )
 
 

@@ -113,20 +113,17 @@ class StepSlots(NamedTuple):
     """
 
     steps: Columns  # zero in empty slots
-    squared_norms: tuple[tf.Tensor, ...]  # (B, 1) each
+    squared_norms: Columns  # (B, 1) each
 
     @classmethod
     def empty(cls, point: tf.Tensor, slots: int) -> Self:
-        return cls(
-            steps=zero_columns(point, slots),
-            squared_norms=(tf.zeros_like(point[:, :1]),) * slots,
-        )
+        return cls(zero_columns(point, slots), zero_columns(point[:, :1], slots))
 
     def sweep(
         self, direction: tf.Tensor, num_evaluations: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns d after the updates of all steps, and (s . d) / |s|^2 of the last."""
-        slots = len(self.squared_norms)
+        slots = self.steps.size
         num_steps = (num_evaluations - 1) % slots
         for start in reversed(range(0, slots, _BLOCK)):
             oldest = min(start + _BLOCK, slots) - 1
@@ -146,7 +143,7 @@ class StepSlots(NamedTuple):
         del num_evaluations
         return StepSlots(
             steps=self.steps.push(step),
-            squared_norms=(_finite_square(step), *self.squared_norms[:-1]),
+            squared_norms=self.squared_norms.push(_finite_square(step)),
         )
 
     def take(self, rows: tf.Tensor, num_steps: tf.Tensor) -> StepSlots:
@@ -167,7 +164,8 @@ class StepSlots(NamedTuple):
         self, direction: tf.Tensor, num_steps: tf.Tensor, i: int
     ) -> tf.Tensor:
         exists = num_steps > i
-        return _coefficient(direction, self.steps.get(i), self.squared_norms[i], exists)
+        step, square = self.steps.get(i), self.squared_norms.get(i)
+        return _coefficient(direction, step, square, exists)
 
 
 class StepArray(NamedTuple):

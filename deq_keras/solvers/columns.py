@@ -44,7 +44,10 @@ class Ring(NamedTuple):
     def push(self, column: tf.Tensor) -> Self:
         """See `Rotating.push`."""
         newest = self._slot(-1)
-        columns = tf.tensor_scatter_nd_update(self.columns, [[newest]], column[None])
+        # XLA writes an array in place. Updating a tensor, it would also read the slot.
+        array = tf.TensorArray(column.dtype, self.size).unstack(self.columns)
+        columns = array.write(newest, column).stack()
+        columns = tf.ensure_shape(columns, self.columns.shape)
         return self._replace(columns=columns, newest=newest)
 
     def get(self, age: int) -> tf.Tensor:

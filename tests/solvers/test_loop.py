@@ -20,8 +20,8 @@ from tests.harness import solution_of
     ],
 )
 def test_number_of_stored_states(solver, budget, expected):
-    memory = tf.nest.flatten(solver.init(tf.zeros((2, 5)), budget))
-    assert sum(leaf.shape == (2, 5) for leaf in memory) == expected
+    memory = tf.nest.flatten(solver.init(tf.zeros((2, 7)), budget))
+    assert sum(leaf.shape == (2, 7) for leaf in memory) == expected
 
 
 def test_broyden_restarts_when_its_memory_is_full():

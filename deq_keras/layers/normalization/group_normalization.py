@@ -8,6 +8,7 @@ from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_count, check_positive
 from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.graphs import is_compiled_by_xla
 from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
 
@@ -29,9 +30,10 @@ class GroupNormalization(keras.layers.Layer):
     combined into groups, so the map is never reshaped. The gradient uses a closed form
     with two sums and one combination. It is exactly differentiable.
 
-    The variance is the mean square of the centered map, not a difference of large
-    numbers, so it is accurate for maps with a large mean. Statistics use float32
-    (float64 for float64 inputs), independent of the compute dtype.
+    The variance is the mean square of the centered map, or where XLA compiles, the
+    difference of two sums in float64, which take a single pass. Both are accurate for
+    maps with a large mean. Statistics use float32 (float64 for float64 inputs),
+    independent of the compute dtype.
 
     Args:
         groups: Positive integer. Number of groups. Must divide the number of channels.
@@ -139,8 +141,6 @@ def _normalize(num_groups, epsilon, inputs, gamma, beta):
     channels = inputs.shape[-1]
     size = channels // num_groups
     num_positions = math.prod(ops.shape(inputs)[axis] for axis in axes)
-    if not isinstance(num_positions, int):
-        num_positions = ops.cast(num_positions, gamma.dtype)
 
     def position_sum(feature_map):
         # A single reduction reads the map in one pass.
@@ -150,13 +150,24 @@ def _normalize(num_groups, epsilon, inputs, gamma, beta):
         """Converts sums over positions to the mean of each channel's group."""
         grouped = ops.reshape(channel_sums, (-1, num_groups, size))  # (B, groups, size)
         # The product also repeats the mean for each channel, without a dynamic shape.
-        share = ops.full((1, 1, size), 1 / (size * num_positions), gamma.dtype)
+        count = ops.cast(size * num_positions, grouped.dtype)
+        share = ops.full((1, 1, size), 1 / count, grouped.dtype)
         mean = ops.sum(grouped, axis=-1, keepdims=True) * share
         return ops.reshape(mean, (-1, *[1] * len(axes), channels))  # (B, 1, ..., C)
 
     wide = ops.cast(inputs, gamma.dtype)
-    centered = wide - group_mean(position_sum(wide))
-    variance = group_mean(position_sum(ops.square(centered)))
+    if is_compiled_by_xla():
+        # XLA computes both sums in one pass if they are one sum, and casts within it.
+        # Float64 keeps what the difference would lose.
+        widest = ops.cast(inputs, "float64")
+        pairs = ops.stack([widest, ops.square(widest)], axis=-1)
+        mean, square = map(group_mean, ops.unstack(position_sum(pairs), axis=-1))
+        variance = ops.maximum(square - ops.square(mean), 0.0)
+        variance = ops.cast(variance, gamma.dtype)
+        centered = wide - ops.cast(mean, gamma.dtype)
+    else:
+        centered = wide - group_mean(position_sum(wide))
+        variance = group_mean(position_sum(ops.square(centered)))
     inverse = ops.rsqrt(variance + epsilon)
     outputs = centered * (inverse * gamma) + beta
 

@@ -41,7 +41,7 @@ class _History(NamedTuple):
 
     values: Columns  # f(z_i)
     residuals: Columns  # g_i = f(z_i) - z_i
-    products: Columns  # g_i . g_j for j = i, i + 1, ..., (B, columns) each
+    products: Columns  # of numbers g_i . g_j, for j = i, i + 1, ...
     smallest: Any = ()  # |g|^2
     num_stalled: Any = ()  # evaluations since the smallest |g|^2
 
@@ -125,7 +125,7 @@ class Anderson(FixedPointSolver):
         return _History(
             values=zero_columns(point, columns),
             residuals=zero_columns(point, columns),
-            products=zero_columns(tf.tile(zero, [1, columns]), columns),
+            products=zero_columns((zero,) * columns, columns),
             smallest=zero + point.dtype.max if columns > _SAFE_COLUMNS else (),
             num_stalled=zero if columns > _SAFE_COLUMNS else (),
         )
@@ -133,8 +133,8 @@ class Anderson(FixedPointSolver):
     def step(
         self, evaluation: Evaluation, memory: _History, num_evaluations: tf.Tensor
     ) -> tuple[tf.Tensor, _History]:
-        history = _push(memory, evaluation)
-        weights = self._weights(history.products, num_evaluations)
+        history, newest = _push(memory, evaluation)
+        weights = self._weights(newest, history.products, num_evaluations)
         columns = len(weights)
         if columns > _SAFE_COLUMNS:
             has_fallen = evaluation.squared_norm < memory.smallest
@@ -159,13 +159,18 @@ class Anderson(FixedPointSolver):
     def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, Anderson)}
 
-    def _weights(self, columns: Columns, num_evaluations: tf.Tensor) -> list[tf.Tensor]:
-        dtype = columns.get(0).dtype
+    def _weights(
+        self,
+        newest: tuple[tf.Tensor, ...],
+        older: Columns,
+        num_evaluations: tf.Tensor,
+    ) -> list[tf.Tensor]:
+        size, dtype = len(newest), newest[0].dtype
         one, exact = tf.ones((), dtype), tf.constant(_EXACT, dtype)
         rows, right, floors = [], [], []
-        for i in range(columns.size):
-            entries = tf.split(columns.get(i), columns.size, axis=1)
-            squared_norm, *products = entries[: columns.size - i]
+        for i in range(size):
+            row = newest if i == 0 else older.numbers(i)
+            squared_norm, *products = row[: size - i]
             is_exact = tf.equal(squared_norm, 0.0)
             ridge, floor = self._ridge(squared_norm)
             rows.append([tf.where(is_exact, one, squared_norm + ridge), *products])
@@ -196,19 +201,26 @@ class Anderson(FixedPointSolver):
         return ridge, tf.maximum(ridge, _SMALLEST_PIVOT)
 
 
-def _push(history: _History, evaluation: Evaluation) -> _History:
-    """Puts the newest evaluation in front and drops the oldest."""
+def _push(
+    history: _History, evaluation: Evaluation
+) -> tuple[_History, tuple[tf.Tensor, ...]]:
+    """Puts the newest evaluation in front and drops the oldest.
+
+    Also returns the newest products. XLA computes all products of a state in one pass
+    if they have two uses each.
+    """
     residuals = history.residuals.push(evaluation.residual)
     products = [
         tf.reduce_sum(evaluation.residual * residuals.get(age), axis=1, keepdims=True)
         for age in range(1, residuals.size)
     ]  # (B, 1) each
-    row = tf.concat([evaluation.squared_norm, *products], axis=1)
-    return _History(
+    newest = (evaluation.squared_norm, *products)
+    history = _History(
         values=history.values.push(evaluation.value),
         residuals=residuals,
-        products=history.products.push(row),
+        products=history.products.push(newest),
     )
+    return history, newest
 
 
 def _mix(weights: list[tf.Tensor], columns: Columns) -> tf.Tensor:

@@ -1,4 +1,7 @@
-"""The columns of a history: states of the past that a solver keeps."""
+"""The columns of a history: states of the past that a solver keeps.
+
+A column is a tensor `(batch, features)`, or a tuple of numbers, `(batch, 1)` each.
+"""
 
 from typing import NamedTuple, Self, TypeAlias
 
@@ -6,24 +9,30 @@ import tensorflow as tf
 
 from deq_keras.core import graphs
 
+Column: TypeAlias = tf.Tensor | tuple[tf.Tensor, ...]
+
 
 class Rotating(NamedTuple):
-    """The last states that a solver keeps, which rotate by reference, at no cost."""
+    """The last columns that a solver keeps, which rotate by reference, at no cost."""
 
-    columns: tuple[tf.Tensor, ...]  # (B, D) each, newest first
+    columns: tuple[Column, ...]  # newest first
 
     @property
     def size(self) -> int:
         """The number of columns."""
         return len(self.columns)
 
-    def push(self, column: tf.Tensor) -> Self:
+    def push(self, column: Column) -> Self:
         """Returns the columns with a new one in front, without the oldest."""
         return self._replace(columns=(column, *self.columns[:-1]))
 
     def get(self, age: int) -> tf.Tensor:
-        """Returns a column, `(batch, features)`; age 0 is the newest."""
+        """Returns a column of features; age 0 is the newest."""
         return self.columns[age]
+
+    def numbers(self, age: int) -> tuple[tf.Tensor, ...]:
+        """Returns a column of numbers; age 0 is the newest."""
+        return tuple(self.columns[age])
 
 
 class Ring(NamedTuple):
@@ -41,9 +50,11 @@ class Ring(NamedTuple):
         size: int = self.columns.shape[0]
         return size
 
-    def push(self, column: tf.Tensor) -> Self:
+    def push(self, column: Column) -> Self:
         """See `Rotating.push`."""
         newest = self._slot(-1)
+        if isinstance(column, tuple):
+            column = tf.concat(column, axis=1)
         # XLA writes an array in place. Updating a tensor, it would also read the slot.
         array = tf.TensorArray(column.dtype, self.size).unstack(self.columns)
         columns = array.write(newest, column).stack()
@@ -54,6 +65,10 @@ class Ring(NamedTuple):
         """See `Rotating.get`."""
         return tf.gather(self.columns, self._slot(age))
 
+    def numbers(self, age: int) -> tuple[tf.Tensor, ...]:
+        """See `Rotating.numbers`."""
+        return tuple(tf.split(self.get(age), self.columns.shape[2], axis=1))
+
     def _slot(self, age: int) -> tf.Tensor:
         return (self.newest - age) % self.size
 
@@ -61,15 +76,17 @@ class Ring(NamedTuple):
 Columns: TypeAlias = Rotating | Ring
 
 
-def zero_columns(point: tf.Tensor, count: int) -> Columns:
+def zero_columns(point: Column, count: int) -> Columns:
     """Returns `count` columns of zeros like a point.
 
     Args:
-        point: Tensor `(batch, features)`.
+        point: A column.
         count: Positive integer.
     """
     if not graphs.is_compiled_by_xla():
-        return Rotating((tf.zeros_like(point),) * count)
+        return Rotating((tf.nest.map_structure(tf.zeros_like, point),) * count)
+    if isinstance(point, tuple):
+        point = tf.concat(point, axis=1)
     # XLA would share constant zeros between a solve and its adjoint solve, and keep
     # them during both. It does not know that no number is both NaN and infinite.
     is_both = tf.math.is_nan(point) & tf.math.is_inf(point)

@@ -12,7 +12,15 @@ import pytest
 import tensorflow as tf
 
 import deq_keras
-from benchmarks import gradients, measuring, models, serving, solvers, time_to_accuracy
+from benchmarks import (
+    gpu_programs,
+    gradients,
+    measuring,
+    models,
+    serving,
+    solvers,
+    time_to_accuracy,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 EFFORT = measuring.Effort(seconds=0.0, min_rounds=2, attempts=1)
@@ -277,3 +285,68 @@ def test_time_to_accuracy(tmp_path):
     for kind in time_to_accuracy.MODELS:
         assert results[kind]["reached"] in ("0 of 1", "1 of 1")
         assert len(results[kind]["updates"]) == 1
+
+
+# A loop with a ring of four states, which is read in one slot and updated in another.
+PROGRAM = """
+%fused_update (ring: f32[4,2,8], slot: s32[], new: f32[2,8]) -> f32[4,2,8] {
+  %ring = f32[4,2,8]{2,1,0} parameter(0)
+  %slot = s32[] parameter(1)
+  %new = f32[2,8]{1,0} parameter(2)
+  %row = f32[1,2,8]{2,1,0} bitcast(%new)
+  ROOT %update = f32[4,2,8]{2,1,0} dynamic-update-slice(%ring, %row, %slot)
+}
+
+%fused_sum (ring: f32[4,2,8], slot: s32[]) -> (f32[2], f32[2]) {
+  %ring = f32[4,2,8]{2,1,0} parameter(0)
+  %slot = s32[] parameter(1)
+  %slice = f32[1,2,8]{2,1,0} dynamic-slice(%ring, %slot)
+  %row = f32[2,8]{1,0} bitcast(%slice)
+  %zero = f32[] constant(0)
+  %sum = f32[2]{0} reduce(%row, %zero), dimensions={1}, to_apply=%add
+  ROOT %both = (f32[2]{0}, f32[2]{0}) tuple(%sum, %sum)
+}
+
+%keep (state: f32[2,8]) -> f32[2,8] {
+  %state = f32[2,8]{1,0} parameter(0)
+  ROOT %copy = f32[2,8]{1,0} copy(%state)
+}
+
+%body (arg: (s32[], f32[4,2,8], f32[2,8])) -> (s32[], f32[4,2,8], f32[2,8]) {
+  %arg = (s32[], f32[4,2,8]{2,1,0}, /*index=2*/f32[2,8]{1,0}) parameter(0)
+  %slot = s32[] get-tuple-element(%arg), index=0
+  %old = f32[4,2,8]{2,1,0} get-tuple-element(%arg), index=1
+  %state = f32[2,8]{1,0} get-tuple-element(%arg), index=2
+  %new = f32[4,2,8]{2,1,0} fusion(%old, %slot, %state), calls=%fused_update
+  %sums = (f32[2]{0}, f32[2]{0}) fusion(%new, %slot), calls=%fused_sum
+  %is_due = f32[2,8]{1,0} conditional(%slot), branch_computations={%keep, %keep}
+  ROOT %next = (s32[], f32[4,2,8]{2,1,0}, f32[2,8]{1,0}) tuple(%slot, %new, %state)
+}
+
+ENTRY %main (x: f32[2,8]) -> f32[2,8] {
+  %x = (s32[], f32[4,2,8]{2,1,0}, f32[2,8]{1,0}) parameter(0)
+  ROOT %loop = (s32[], f32[4,2,8]{2,1,0}, f32[2,8]{1,0}) while(%x), body=%body
+}
+"""
+
+
+def test_costs_of_a_loop_of_a_gpu_program():
+    (loop,) = gpu_programs.loops(PROGRAM)
+    state, number = 2 * 8 * 4, 4
+    update = 2 * state + number  # Reads a state and an index, and writes a slot.
+    sums = state + number + 2 * 2 * number
+    assert loop == {
+        "kernels": 2,
+        "megabytes": pytest.approx((update + sums) / 1e6),
+        "waits": 2,
+        "branches": {
+            str(i): {"kernels": 1, "megabytes": pytest.approx(2 * state / 1e6)}
+            for i in (0, 1)
+        },
+    }
+
+
+def test_gpu_programs_name_what_is_missing(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for measurement in gpu_programs.MEASUREMENTS.values():
+        assert "pip install" in measurement(EFFORT)

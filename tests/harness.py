@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core.rounding import full_float32
 from deq_keras.solvers import SolveRequest
 from deq_keras.testing.cell import functional_model, symbolic
 
@@ -43,6 +44,7 @@ def check_symbolic_call(make_layer, inputs):
         assert spec.dtype == keras.backend.standardize_dtype(tensor.dtype)
 
 
+@full_float32()
 def check_regimes(make_layer, inputs, tolerance=1e-5):
     """Eager, graph and XLA agree."""
     layer = make_layer()
@@ -52,6 +54,7 @@ def check_regimes(make_layer, inputs, tolerance=1e-5):
         assert_close(compiled, eager, tolerance)
 
 
+@full_float32()
 def check_batches(make_layer, inputs):
     """A functional model serves batches of any size, and each sample alike."""
     model = functional_model(make_layer(), inputs)
@@ -106,6 +109,7 @@ def check_mixed_precision(make_layer, inputs, policy):
     check_fit(lambda: make_layer(dtype=policy), inputs)
 
 
+@full_float32()
 def check_save(make_layer, inputs, folder):
     """A `.keras` file restores a model with the same outputs and weights."""
     model = functional_model(make_layer(), inputs)

@@ -26,6 +26,8 @@ from deq_keras.models.kerashub import FOLDER
 from training import cli
 from training.config import reading, shipped
 
+pytestmark = pytest.mark.usefixtures("full_float32")
+
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = {
@@ -289,7 +291,6 @@ def test_pictures_of_reasoning_are_drawn_from_the_presets(tmp_path):
 
 
 @pytest.mark.parametrize("name", slow_if_long(MODULES))
-@pytest.mark.usefixtures("full_float32")
 def test_docstring_examples_run(name):
     names = {"deq_keras": deq_keras, "keras": keras, "np": np, "tf": tf}
     module = importlib.import_module(name)

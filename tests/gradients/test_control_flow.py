@@ -63,6 +63,7 @@ def test_branch_in_a_loop_has_the_gradient_of_plain_calls(gradient):
 
 
 @_fast("neumann")
+@pytest.mark.usefixtures("full_float32")
 def test_vectorized_map_gives_gradients_of_each_sample(gradient):
     deq = _layer(gradient)
 

@@ -68,6 +68,7 @@ def test_outputs_are_log_probabilities(fast_model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["model", "pre_norm_model"])
+@pytest.mark.usefixtures("full_float32")
 def test_a_token_alone_equals_a_full_solve(name, request):
     check_tokens_alone(request.getfixturevalue(name), _tokens(), 5, 7, 1e-4)
 
@@ -106,6 +107,7 @@ def test_padding_does_not_change_an_answer(fast_model):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("full_float32")
 def test_an_export_is_pure(tmp_path):
     model = _model(memory_length=8)
     tokens = _tokens((2, 8))

@@ -51,6 +51,7 @@ def _assert_drawn_from_each_other(layer):
 @pytest.mark.parametrize(
     "name", ["dense", slow("residual_block"), slow("transformer"), slow("multiscale")]
 )
+@pytest.mark.usefixtures("full_float32")
 def test_in_a_function_and_with_loaded_weights(name, tmp_path):
     layer, inputs = _layer(name)
     function = tf.function(layer)

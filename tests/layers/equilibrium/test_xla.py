@@ -7,6 +7,8 @@ import pytest
 from deq_keras import gradients, models, solvers
 from deq_keras.layers import DEQ, DenseCell, MonotoneDenseCell, SolveScope
 
+pytestmark = pytest.mark.usefixtures("full_float32")
+
 # Each gradient, with other components in turn.
 COMPONENTS = {
     "implicit": (

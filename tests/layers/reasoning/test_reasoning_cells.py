@@ -88,6 +88,7 @@ def test_reach_of_an_evaluation(name):
     ],
     indirect=["regime"],
 )
+@pytest.mark.usefixtures("full_float32")
 def test_padding_does_not_change_a_result(name, regime):
     deq = _layer(name, scale=0.5)
     sides = [(0, 2), (0, 3)][: _rank(name)]

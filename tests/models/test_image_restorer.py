@@ -167,7 +167,14 @@ def test_preprocessor_converts_pixels_alone_and_in_pipelines():
     np.testing.assert_array_equal(wide(MEASURED + 10), MEASURED + 10)
 
 
+def _with_noise_level(level):
+    inputs = {"measurements": PIXELS, "noise_level": np.full((4, 1), level)}
+    return _preprocessor()(inputs)
+
+
 REFUSALS = {
+    "noise of pixels": (lambda: _with_noise_level(25.0), "noise levels.*from 0 to 3"),
+    "negative noise": (lambda: _with_noise_level(-0.1), "noise levels"),
     "values": (lambda: _preprocessor()(255 * MEASURED), "measurements"),
     "not a number": (lambda: _preprocessor()(MEASURED * np.nan), "measurements"),
     "bright": (lambda: _preprocessor()(MEASURED, IMAGES + 0.5), "images"),

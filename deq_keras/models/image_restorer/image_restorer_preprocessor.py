@@ -38,8 +38,9 @@ class ImageRestorerPreprocessor(PackagedPreprocessor, Preprocessor):
 
     Raises:
         ValueError: If an array has another shape, is complex or of signed integers, or
-            its values are not finite numbers in the range. In a `tf.data` pipeline,
-            values outside the range raise `tf.errors.InvalidArgumentError`.
+            its values are not finite numbers in the range. A noise level may be as
+            large as the width of the range. In a `tf.data` pipeline, values outside the
+            range raise `tf.errors.InvalidArgumentError`.
 
     Example:
 
@@ -81,7 +82,14 @@ class ImageRestorerPreprocessor(PackagedPreprocessor, Preprocessor):
             "measurements", measured, self.measurement_shape, self.measurement_range
         )
         if isinstance(x, dict):
+            low, high = self.measurement_range
             level = tf.cast(x["noise_level"], "float32")
+            _check_values(
+                "noise levels",
+                level,
+                (0.0, high - low),
+                "They are standard deviations in the unit of the measurements.",
+            )
             measured = {"measurements": measured, "noise_level": level}
         if y is not None:
             y = _converted("images", y, self.image_shape, (0.0, 1.0))
@@ -113,16 +121,19 @@ def _converted(name, array, shape, limits):
     values = tf.cast(tensor, "float32")
     if dtype.is_integer:
         return values / dtype.max
+    advice = "Divide values from 0 to 255 by 255, or pass them as uint8."
+    _check_values(name, values, limits, advice)
+    return values
+
+
+def _check_values(name, values, limits, advice):
+    """Raises an error if values are not finite or outside limits."""
     low, high = limits
     is_valid = tf.reduce_all((values >= low) & (values <= high))  # False for NaN.
-    message = (
-        f"Expected {name} with finite values from {low:g} to {high:g}. Divide values "
-        "from 0 to 255 by 255, or pass them as uint8."
-    )
+    message = f"Expected {name} with finite values from {low:g} to {high:g}. {advice}"
     if tf.executing_eagerly() and not is_valid:
         raise ValueError(
             f"{message} Received: {name} from {np.min(values):g} to {np.max(values):g}."
         )
     extremes = [tf.reduce_min(values), tf.reduce_max(values)]
     tf.debugging.Assert(is_valid, [message, "Received:", *extremes])
-    return values

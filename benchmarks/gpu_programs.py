@@ -32,6 +32,7 @@ _CALLS = {"while", "conditional", "call"}
 _SLICES = {"dynamic-slice", "slice", "gather"}
 _SOLVE_BUDGET, _BATCH, _FEATURES = 12, 16384, 1024
 _MDEQ_BATCH = 128
+_MEMORY_BUDGETS = (6, 12, 30)
 _MISSING = "JAX is not installed: pip install 'jax[cuda12]'"
 
 
@@ -169,19 +170,18 @@ def _loop(computations, name):
     }
 
 
-def _programs_loops(function, *arguments):
-    """Returns the loops of XLA's program of a function of tensors; see `loops`."""
-    compiled = tf.function(function, jit_compile=True, autograph=False)
+def _program(compiled, *arguments):
+    """Returns XLA's program of a `tf.function`, as text, and the bytes it allocates."""
     intermediate = compiled.experimental_get_compiler_ir(*arguments)
     # TensorFlow has the same lowerings for CPUs and GPUs, but lowers variables only for
     # a device that is there.
     (cpu, *_) = tf.config.list_logical_devices("CPU")
     module = intermediate(stage="stablehlo_serialized", device_name=cpu.name)
-    return loops(measuring.in_fresh_process(_compile, module=module))
+    return measuring.in_fresh_process(_compile, module=module)
 
 
 def _compile(module):
-    """Returns XLA's program of a StableHLO module: only a worker imports JAX."""
+    """Returns what the compiler does: only a worker imports JAX."""
     from . import xla_gpu_peer
 
     return xla_gpu_peer.compiled(module)
@@ -205,7 +205,8 @@ def solves(effort):
             request = deq_keras.solvers.SolveRequest(state)
             return solver.solve(lambda z: z @ kernel, request)
 
-        (loop,) = _programs_loops(functools.partial(solve, solver), state, kernel)
+        compiled = tf.function(functools.partial(solve, solver), jit_compile=True)
+        (loop,) = loops(_program(compiled, state, kernel)[0])
         passes = loop["megabytes"] / (size(f"f32[{_BATCH},{_FEATURES}]") / 1e6)
         results[name] = {**loop, "passes": passes}
     return results
@@ -224,16 +225,33 @@ def mdeq_tiny(effort):
     layer.gradient = deq_keras.gradients.ImplicitGradient(deq_keras.solvers.Broyden(20))
     layer.regularizer = None
 
+    @functools.partial(tf.function, jit_compile=True)
     def step(images):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(tf.square(model(images, training=True)))
         return tape.gradient(loss, model.trainable_variables)
 
-    found = _programs_loops(step, tf.zeros((_MDEQ_BATCH, 32, 32, 3)))
-    return dict(zip(("forward", "adjoint"), found, strict=True))
+    text, _ = _program(step, tf.zeros((_MDEQ_BATCH, 32, 32, 3)))
+    return dict(zip(("forward", "adjoint"), loops(text), strict=True))
 
 
-MEASUREMENTS = {"solves": solves, "mdeq_tiny": mdeq_tiny}
+def memory(effort):
+    """Returns the memory of training steps of the conv block in MiB; see `solvers`."""
+    del effort
+    if importlib.util.find_spec("jax") is None:
+        return _MISSING
+    workload = solvers.build("conv_block", "large")
+    return {
+        solver: {
+            budget: _program(solvers.training_step(workload, solver, budget, True))[1]
+            / 2**20
+            for budget in _MEMORY_BUDGETS
+        }
+        for solver in (solvers.UNROLLED, *solvers.SOLVERS)
+    }
+
+
+MEASUREMENTS = {"solves": solves, "mdeq_tiny": mdeq_tiny, "memory": memory}
 
 
 def main(argv=None):

@@ -43,7 +43,8 @@ device_description_str: "NVIDIA H100 80GB HBM3"
 
 
 def compiled(module):
-    """Returns the program of a serialized StableHLO module, as text."""
+    """Returns the program of a serialized StableHLO module, as text, and the bytes of
+    memory that it allocates besides its arguments and results."""
     topology = topologies.get_topology_desc(
         "1x1x1", "cuda", topology="1x1x1", target_config=_H100
     )
@@ -57,7 +58,8 @@ def compiled(module):
     )
     devices = _jax.DeviceList((device,))
     executable = device.client.compile(parsed, devices, options)
-    return "\n".join(one.to_string() for one in executable.hlo_modules())
+    text = "\n".join(one.to_string() for one in executable.hlo_modules())
+    return text, executable.get_compiled_memory_stats().temp_size_in_bytes
 
 
 def _skip_copy(operation):

@@ -20,9 +20,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 import deq_keras
-from deq_keras import models
 
-from . import measuring, solvers
+from . import measuring, models, solvers
 
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "f32": 4, "s32": 4}
 _BYTES |= {"u32": 4, "f64": 8, "s64": 8, "u64": 8}
@@ -217,7 +216,7 @@ def mdeq_tiny(effort):
     del effort
     if importlib.util.find_spec("jax") is None:
         return _MISSING
-    model = models.MDEQImageClassifier.from_preset(
+    model = deq_keras.models.MDEQImageClassifier.from_preset(
         "mdeq_tiny_cifar10", load_weights=False
     )
     layer = model.backbone.deq
@@ -251,7 +250,25 @@ def memory(effort):
     }
 
 
-MEASUREMENTS = {"solves": solves, "mdeq_tiny": mdeq_tiny, "memory": memory}
+def networks(effort):
+    """Returns the memory of training steps of the networks of figure 6 in MiB."""
+    del effort
+    if importlib.util.find_spec("jax") is None:
+        return _MISSING
+    results = {}
+    for label, network in models.MEMORY[models.FIGURE_6].items():
+        model = models.build(**network)
+        step, inputs = models.step_and_inputs(model, jit_compile=True)
+        results[label] = _program(step, inputs)[1] / 2**20
+    return results
+
+
+MEASUREMENTS = {
+    "solves": solves,
+    "mdeq_tiny": mdeq_tiny,
+    "memory": memory,
+    "networks": networks,
+}
 
 
 def main(argv=None):

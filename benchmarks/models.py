@@ -102,6 +102,8 @@ _A51 = "DEQ-TrellisNet, Anderson 51 + Neumann 20"
 _B46 = "DEQ-TrellisNet, Broyden 46 + 46"
 _A46 = "DEQ-TrellisNet, Anderson 46 + Neumann 20"
 
+FIGURE_6 = "CIFAR-10, batch 32 (2021, figure 6)"
+
 # Group -> network -> its arguments, with the published GB. A group is relative to its
 # first network. The unrolled network is the control, which must grow.
 MEMORY = {
@@ -149,7 +151,7 @@ MEMORY = {
         "DEQ, Broyden 30": _adaptive(_broyden(30, 1), training=False, published=1.0),
         "DEQ + JR, Anderson 13": {**_POST_LN, "training": False, "published": 0.5},
     },
-    "CIFAR-10, batch 32 (2021, figure 6)": {
+    FIGURE_6: {
         "ResNet-101": {"family": "explicit", "network": "resnet_101"},
         "ResNet-18": {"family": "explicit", "network": "resnet_18"},
         "DenseNet-121": {"family": "explicit", "network": "densenet_121"},
@@ -221,8 +223,19 @@ def build(family, **arguments):
 def step(model, length=LENGTH, training=True):
     """Returns a compiled step of a model, a function without arguments.
 
-    It returns the gradients of all weights, or at inference the losses. It has run
-    once, so that the memory of previous segments is full. Texts have `length` tokens.
+    See `step_and_inputs`. It has run once, so that the memory of previous segments is
+    full.
+    """
+    call, inputs = step_and_inputs(model, length, training)
+    call(inputs)
+    return functools.partial(call, inputs)
+
+
+def step_and_inputs(model, length=LENGTH, training=True, jit_compile=False):
+    """Returns a step of a model, a `tf.function`, and its inputs.
+
+    It returns the gradients of all weights, or at inference the losses. Texts have
+    `length` tokens.
     """
     if isinstance(model, models.LanguageCausalLM):
         losses_of = models.NextTokenLossModel(model)
@@ -240,7 +253,7 @@ def step(model, length=LENGTH, training=True):
             return outputs
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs)
 
-    @tf.function
+    @functools.partial(tf.function, jit_compile=jit_compile)
     def call(inputs):
         if not training:
             return losses(inputs, False)
@@ -248,8 +261,7 @@ def step(model, length=LENGTH, training=True):
             loss = tf.reduce_mean(losses(inputs, True)) + sum(losses_of.losses)
         return tape.gradient(loss, losses_of.trainable_variables)
 
-    call(inputs)
-    return functools.partial(call, inputs)
+    return call, inputs
 
 
 def memory(effort, groups=MEMORY):

@@ -1,11 +1,11 @@
 """Counts kernels, passes over memory and waits of XLA's programs for a GPU.
 
 This needs no GPU. JAX brings XLA's compiler for GPUs (`pip install 'jax[cuda12]'`),
-which compiles for a GPU that is only described, here an H100 with 80 GB. Its version is
-another than that of TensorFlow. Of an evaluation in the loop of a solver, counted are:
+which compiles for a GPU that is only described, here an H100 with 80 GB. TensorFlow
+contains another version of XLA. For each evaluation in the loop of a solver, it counts:
 
-- `kernels`: Kernels and copies that the GPU starts one after the other.
-- `megabytes`: What they read and write. A kernel reads each operand once.
+- `kernels`: Kernels and copies, which the GPU starts one after the other.
+- `megabytes`: Memory that they read and write. A kernel reads each operand once.
 - `waits`: Decisions for which the host may wait: the loop's own, and branches.
 
 `kernels` and `megabytes` are of an evaluation without its branches; `branches` are the
@@ -20,19 +20,19 @@ from typing import NamedTuple
 import tensorflow as tf
 
 import deq_keras
+from training.errors import InputError
 
 from . import measuring, models, solvers
 
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "f32": 4, "s32": 4}
 _BYTES |= {"u32": 4, "f64": 8, "s64": 8, "u64": 8}
-# What XLA resolves when it compiles.
+# Instructions that start no kernel.
 _FREE = set("parameter tuple get-tuple-element bitcast constant after-all".split())
 _CALLS = {"while", "conditional", "call"}
 _SLICES = {"dynamic-slice", "slice", "gather"}
 _SOLVE_BUDGET, _BATCH, _FEATURES = 12, 16384, 1024
 _MDEQ_BATCH = 128
 _MEMORY_BUDGETS = (6, 12, 30)
-_MISSING = "JAX is not installed: pip install 'jax[cuda12]'"
 
 
 class Instruction(NamedTuple):
@@ -171,6 +171,8 @@ def _loop(computations, name):
 
 def _program(compiled, *arguments):
     """Returns XLA's program of a `tf.function`, as text, and the bytes it allocates."""
+    if importlib.util.find_spec("jax") is None:
+        raise InputError("JAX is not installed: pip install 'jax[cuda12]'")
     intermediate = compiled.experimental_get_compiler_ir(*arguments)
     # TensorFlow has the same lowerings for CPUs and GPUs, but lowers variables only for
     # a device that is there.
@@ -192,8 +194,6 @@ def solves(effort):
     f itself takes one kernel, and reads and writes the state once.
     """
     del effort
-    if importlib.util.find_spec("jax") is None:
-        return _MISSING
     kernel = tf.eye(_FEATURES)
     state = tf.zeros((_BATCH, _FEATURES))
     results = {}
@@ -214,8 +214,6 @@ def solves(effort):
 def mdeq_tiny(effort):
     """Returns the loops of a training step of MDEQ-TINY: forward, adjoint."""
     del effort
-    if importlib.util.find_spec("jax") is None:
-        return _MISSING
     model = deq_keras.models.MDEQImageClassifier.from_preset(
         "mdeq_tiny_cifar10", load_weights=False
     )
@@ -237,8 +235,6 @@ def mdeq_tiny(effort):
 def memory(effort):
     """Returns the memory of training steps of the conv block in MiB; see `solvers`."""
     del effort
-    if importlib.util.find_spec("jax") is None:
-        return _MISSING
     workload = solvers.build("conv_block", "large")
     return {
         solver: {
@@ -253,8 +249,6 @@ def memory(effort):
 def networks(effort):
     """Returns the memory of training steps of the networks of figure 6 in MiB."""
     del effort
-    if importlib.util.find_spec("jax") is None:
-        return _MISSING
     results = {}
     for label, network in models.MEMORY[models.FIGURE_6].items():
         model = models.build(**network)

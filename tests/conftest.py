@@ -63,7 +63,7 @@ def fresh_keras(request):
 @pytest.fixture
 def full_float32():
     """Computes in float32 on a GPU, where TensorFloat-32 is TensorFlow's default. For
-    tests of what rounds less, or of a sum in another order."""
+    tests whose tolerance is smaller than the rounding of TensorFloat-32."""
     with rounding.full_float32():
         yield
 

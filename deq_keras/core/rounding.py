@@ -36,8 +36,8 @@ def full_float32() -> Iterator[None]:
     """Scope in which GPUs multiply float32 in float32, not in TensorFloat-32.
 
     For measurements of the function that a model defines. Also decorates functions.
-    Operations read the setting when they run, also those of a graph. The scope
-    therefore has no effect in a function that is being traced.
+    All operations read the setting when they run, so the scope has no effect in a
+    function that is being traced.
     """
     if not tf.executing_eagerly():
         yield

@@ -55,6 +55,20 @@ def test_accuracy_equals_keras(model, answer, split):
     assert row["evaluations"] == pytest.approx(logs["deq_evaluations"])
 
 
+@pytest.mark.parametrize("tol", (None, 0.02))
+def test_outputs_equal_predict(tol):
+    """Also where the iterates wander, and the last is not the best."""
+    cell = deq_keras.layers.DenseCell(8, activation="sigmoid")
+    solver = deq_keras.solvers.FixedPointIteration(12, tol=tol)
+    deq = deq_keras.layers.DEQ(cell, solver, "unrolled", regularizer=None)
+    model = keras.Sequential([keras.Input((3,)), deq])
+    generator = np.random.default_rng(0)
+    cell.recurrent.kernel.assign(6.0 * generator.normal(size=(8, 8)))
+    inputs = generator.normal(size=(64, 3)).astype("float32")
+    outputs, _ = split_model(model).answer()(inputs, 12)
+    np.testing.assert_allclose(outputs, model.predict(inputs, verbose=0), atol=1e-6)
+
+
 def test_batch_size_does_not_change_the_accuracy(answer, split):
     whole = _accuracies(answer, split, [1, 3, 4])
     parts = _accuracies(answer, split, [1, 3, 4], batch_size=7)

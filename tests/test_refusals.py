@@ -326,7 +326,6 @@ ROWS = [
     (_export, "samples", X[:, :2], [X, X]),
     (_export, "max_iter_limit", 0),
     (_export, "tolerance", -1),
-    (_export, "certify", 1),
     (_export, "metadata", "text", [1], {"a": object()}, {1: 2}),
     (_load_transformer, "n_head", 0, 8),
     (_load_transformer, "cutoffs", 60, [60.0], [50]),

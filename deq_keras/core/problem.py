@@ -15,12 +15,7 @@ from deq_keras.core import nonfinite
 from deq_keras.core.graphs import differentiable_by_xla
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.splitting import Splitting
-from deq_keras.core.structure import (
-    Nest,
-    StateStructure,
-    masked,
-    row_norms,
-)
+from deq_keras.core.structure import Nest, masked
 
 # Default of arguments for which `None` is a meaningful value.
 _KEEP = object()
@@ -36,13 +31,10 @@ class FixedPointProblem:
         fn: Function `(state, injection) -> state`. Optional attributes: `variables`,
             the list of Keras variables that it reads; `splitting`, a function from an
             injection to the `Splitting` of f; `constant_term`, a function from an
-            injection to f(0, u) if f is affine in z; `lipschitz_constant`, a function
-            from an injection to the value of the property; `distance_bound`, a function
-            from a state and an injection to a bound like the method's; and
-            `reads_keras_mask`, whether the state carries the mask, as tensors in Keras
-            do. If f is non-finite where a training step differentiates it, these
-            variables and the injection get no gradient, but other tensors that `fn`
-            captures get a non-finite one.
+            injection to f(0, u) if f is affine in z; and `reads_keras_mask`, whether
+            the state carries the mask, as tensors in Keras do. If f is non-finite where
+            a training step differentiates it, these variables and the injection get no
+            gradient, but other tensors that `fn` captures get a non-finite one.
         injection: Nest of tensors u. Defaults to `()`, an empty injection.
         mask: Boolean tensor `(batch, ...)`, false at positions of the state that are
             padding; they stay zero. Defaults to `None`.
@@ -84,7 +76,19 @@ class FixedPointProblem:
     def __call__(self, state: Nest) -> Nest:
         if self.mask is not None and getattr(self.fn, "reads_keras_mask", False):
             state = with_keras_mask(state, self.mask)
-        value = self._called(self.fn, state, self.injection)
+        # Within this scope, Keras' layers read the problem's tensors in place of their
+        # variables, so that gradients reach these tensors.
+        if self._weights is not None:
+            pairs = list(zip(self._variables, self._weights, strict=True))
+            scope = keras.StatelessScope(pairs)
+        else:
+            scope = contextlib.nullcontext()
+        with scope:
+            if tf.executing_eagerly():
+                value = self.fn(state, self.injection)
+            else:
+                with differentiable_by_xla():
+                    value = self.fn(state, self.injection)
         return value if self.mask is None else masked(value, self.mask)
 
     @property
@@ -98,63 +102,6 @@ class FixedPointProblem:
         """f(0, u) if f is known to be affine in z, or `None`."""
         constant = getattr(self.fn, "constant_term", None)
         return None if constant is None else masked(constant(self.injection), self.mask)
-
-    @property
-    def lipschitz_constant(self) -> tf.Tensor | float | None:
-        """A Lipschitz constant of f in z, a number or `(batch,)`, or `None`.
-
-        |f(y) - f(z)| <= L |y - z| for all states, in the Euclidean norm of one sample's
-        whole state.
-        """
-        return self._declared("lipschitz_constant")
-
-    def distance_bound(self, state: Nest) -> tf.Tensor | None:
-        """Returns a bound on the distance of a state to the equilibrium z*.
-
-        The bound needs a `distance_bound` of f, as monotone cells have, or a
-        `lipschitz_constant` L. If L is below 1, f has exactly one equilibrium, and
-
-            |z - z*| <= |f(z) - z| / (1 - L)
-
-        It costs one evaluation of f and assumes exact arithmetic: an error e in f(z)
-        adds e / (1 - L). In half precision, e is often larger than the residual.
-
-        Args:
-            state: State z, from any solver.
-
-        Returns:
-            Float tensor `(batch,)`, the bound of |z - z*| in the Euclidean norm of one
-            sample's whole state. Infinite for samples without a bound. `None` if f
-            declares nothing.
-
-        Example:
-
-        >>> deq = deq_keras.layers.DEQ(deq_keras.layers.MonotoneDenseCell(8))
-        >>> x = np.ones((2, 3), "float32")
-        >>> bound = deq.problem(x).distance_bound(deq.solve(x).value)
-        >>> bool(np.all(bound < 0.1))
-        True
-        """
-        structure = StateStructure(state)
-        own = getattr(self.fn, "distance_bound", None)
-        bound = constant = None
-        if own is not None and self.mask is None:
-            bound = self._called(own, state, self.injection)
-        if bound is None:
-            constant = self.lipschitz_constant
-        if constant is not None:
-            constant = in_dtype(constant, structure.dtype)
-            # |z - z*| <= |z - f(z)| + |f(z) - f(z*)| <= |z - f(z)| + L |z - z*|
-            residual = structure.to_matrix(self(state)) - structure.to_matrix(state)
-            contracts = (constant >= 0) & (constant < 1)
-            distance = row_norms(residual)
-            bound = tf.where(contracts, distance / (1 - constant), float("inf"))
-        if bound is None:
-            return None
-        is_known = tf.math.is_finite(bound)
-        if self.is_usable is not None:
-            is_known &= self.is_usable
-        return tf.where(is_known, bound, float("inf"))
 
     @property
     def weights(self) -> list[tf.Tensor]:
@@ -259,30 +206,6 @@ class FixedPointProblem:
     @property
     def _variables(self) -> list[keras.Variable]:
         return list(getattr(self.fn, "variables", ()))
-
-    def _declared(self, name: str) -> tf.Tensor | float | None:
-        declare = getattr(self.fn, name, None)
-        return None if declare is None else self._called(declare, self.injection)
-
-    def _called(self, fn: Callable[..., Any], *arguments: Nest) -> Any:
-        """Returns the result of a function that reads the problem's weights."""
-        # Within this scope, Keras' layers read the problem's tensors in place of their
-        # variables, so that gradients reach these tensors.
-        if self._weights is not None:
-            pairs = list(zip(self._variables, self._weights, strict=True))
-            scope = keras.StatelessScope(pairs)
-        else:
-            scope = contextlib.nullcontext()
-        with scope:
-            if tf.executing_eagerly():
-                return fn(*arguments)
-            with differentiable_by_xla():
-                return fn(*arguments)
-
-
-def in_dtype(number: Any, dtype: tf.DType) -> tf.Tensor:
-    """Returns a number or tensor in a dtype. `tf.cast` rounds numbers to float32."""
-    return tf.cast(tf.convert_to_tensor(number, dtype_hint=dtype), dtype)
 
 
 def keras_masks(inputs: Nest) -> Nest:

@@ -8,12 +8,11 @@ from keras import tree
 
 from deq_keras.core.checks import check_integer
 from deq_keras.core.linearization import matrix_vjp
-from deq_keras.core.problem import in_dtype
+from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import normal
 from deq_keras.core.rounding import has_tensor_float_32, product_epsilon
 from deq_keras.core.structure import Nest, StateStructure, row_norms, squared_norm
 from deq_keras.diagnostics.subject import encoder, single_layer
-from deq_keras.solvers import FixedPointProblem
 
 # Power iterations for the norm of df/dz.
 _NUM_ITERATIONS = 6
@@ -46,15 +45,18 @@ class Certificate(NamedTuple):
 
 def certify(
     subject: Any,
-    inputs: Nest | None = None,
+    inputs: Nest,
     state: Nest | None = None,
     seed: int = 0,
 ) -> Certificate:
     """Bounds how far a state is from the only equilibrium, for every sample.
 
-    The bound is `FixedPointProblem.distance_bound`: Banach's, for a cell with a
-    `lipschitz_constant` L below 1, or the bound of a monotone cell. Other cells have
-    none.
+    A cell with a `lipschitz_constant` L below 1 has Banach's bound
+
+        |z - z*| <= |f(z) - z| / (1 - L)
+
+    and a monotone cell its own `distance_bound`. Other cells have none. A bound assumes
+    exact arithmetic: an error e in f(z) adds e / (1 - L).
 
     In addition, this function compares L with the norm of df/dz at the state, in the
     direction of the residual first. The comparison can only refute L. It costs six
@@ -62,12 +64,10 @@ def certify(
     it. String tensors do not run under XLA. Samples must not depend on each other.
 
     Args:
-        subject: A `DEQ` layer; a functional or sequential model with one; or a
-            `FixedPointProblem`, such as `layer.problem(inputs)`.
-        inputs: Inputs of the layer or model. Defaults to `None`, for a
-            `FixedPointProblem`.
-        state: Nest of tensors `(batch, ...)` to certify. Required for a
-            `FixedPointProblem`. Defaults to `None`, the value of the layer's solve.
+        subject: A `DEQ` layer, or a functional or sequential model with one.
+        inputs: Inputs of the layer or model.
+        state: Nest of tensors `(batch, ...)` to certify, from any solver. Defaults to
+            `None`, the value of the layer's solve.
         seed: Integer. Seed of a vector that replaces a residual of zero. Defaults to
             `0`.
 
@@ -75,8 +75,7 @@ def certify(
         A `Certificate`.
 
     Raises:
-        ValueError: If `subject`, `inputs` and `state` do not fit, or a model does not
-            have exactly one `DEQ` layer.
+        ValueError: If a model does not have exactly one `DEQ` layer.
 
     Example:
 
@@ -90,40 +89,45 @@ def certify(
     (True, True)
     """
     seed = check_integer("seed", seed)
-    is_problem = isinstance(subject, FixedPointProblem)
-    if is_problem != (inputs is None) or (is_problem and state is None):
-        raise ValueError(
-            "Pass a DEQ layer or a model and its `inputs`, or a FixedPointProblem and "
-            f"a `state`. Received: a subject of type {type(subject).__name__}, "
-            f"inputs={inputs!r}, state={state!r}."
-        )
-    problem = subject
-    if not is_problem:
-        layer = single_layer(subject)
-        problem = layer.problem(encoder(subject)(inputs))
-        if state is None:
-            state = layer.solver.solve(problem, layer.request(problem)).value
+    layer = single_layer(subject)
+    problem = layer.problem(encoder(subject)(inputs))
+    if state is None:
+        state = layer.solver.solve(problem, layer.request(problem)).value
     state = tree.map_structure(tf.convert_to_tensor, state)
     structure = StateStructure(state)
-    radius = problem.distance_bound(state)
+    matrix = structure.to_matrix(state)
+    infinite = tf.fill(tf.shape(matrix)[:1], tf.constant(float("inf"), matrix.dtype))
+    declared: Any = problem.fn
+    constant = declared.lipschitz_constant(problem.injection)
+    if constant is not None:
+        constant = tf.convert_to_tensor(constant, dtype_hint=structure.dtype)
+        constant = tf.cast(constant, structure.dtype)
+    radius = None
+    if problem.mask is None:  # The bound of a monotone cell knows no padding.
+        radius = declared.distance_bound(state, problem.injection)
+    if radius is None and constant is not None:
+        # |z - z*| <= |z - f(z)| + |f(z) - f(z*)| <= |z - f(z)| + L |z - z*|
+        distance = row_norms(structure.to_matrix(problem(state)) - matrix)
+        contracts = (constant >= 0) & (constant < 1)
+        radius = tf.where(contracts, distance / (1 - constant), infinite)
     if radius is None:
-        radius = tf.fill(tf.shape(structure.to_matrix(state))[:1], float("inf"))
-        radius = tf.cast(radius, structure.dtype)
-    constant = problem.lipschitz_constant
+        radius = infinite
+    is_known = tf.math.is_finite(radius)
+    if problem.is_usable is not None:
+        is_known &= problem.is_usable
     if constant is None:
-        is_refuted = tf.zeros_like(radius, tf.bool)
+        is_refuted = tf.zeros_like(is_known)
     else:
-        constant = in_dtype(constant, structure.dtype)
         epsilon = product_epsilon(leaf.dtype for leaf in structure.leaves)
         allowed = constant * (1 + math.sqrt(epsilon))
         # A negative constant is unknown.
         is_refuted = (constant >= 0) & (
             _jacobian_norm(problem, structure, state, seed) > allowed
         )
-    found = "estimated" if _is_coarse(problem, structure) else "certified"
-    kind = tf.where(tf.math.is_finite(radius), found, "none")
+    found = "estimated" if _is_coarse(layer.cell, structure) else "certified"
+    kind = tf.where(is_known, found, "none")
     return Certificate(
-        radius=tf.where(is_refuted, tf.constant(float("inf"), radius.dtype), radius),
+        radius=tf.where(is_known & ~is_refuted, radius, float("inf")),
         kind=tf.where(is_refuted, "contradicted", kind),
     )
 
@@ -158,10 +162,9 @@ def _unit(matrix: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(matrix, row_norms(matrix)[:, None])
 
 
-def _is_coarse(problem: FixedPointProblem, structure: StateStructure) -> bool:
-    """Returns whether f or one of its layers rounds more than float32 does."""
-    cell = getattr(problem.fn, "cell", None)
-    layers = [] if cell is None else cell._flatten_layers()
+def _is_coarse(cell: Any, structure: StateStructure) -> bool:
+    """Returns whether a cell or one of its layers rounds more than float32 does."""
+    layers = cell._flatten_layers()
     dtypes = {leaf.dtype for leaf in structure.leaves}
     dtypes |= {tf.as_dtype(layer.compute_dtype) for layer in layers}
     return (

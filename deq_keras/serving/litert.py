@@ -30,7 +30,6 @@ def export_litert(
     batch_size=None,
     warm_start=False,
     tolerance=1e-4,
-    certify=False,
     metadata=None,
 ):
     """Exports a model as a LiteRT file, and checks it in a fresh process.
@@ -38,10 +37,10 @@ def export_litert(
     The file has one signature. Besides the inputs, it takes a budget (int64 scalar
     `max_iter`) and a tolerance (float32 scalar `tol`). Besides the outputs, it returns
     statistics; `export_saved_model` explains the names. The order is inputs, initial
-    states, `max_iter`, `tol`, and outputs, evaluations, residual, status, radius (with
-    `certify`), equilibria. An interpreter requires all inputs; `load` adds the
-    defaults. The signature of a model without an equilibrium layer has only its inputs
-    and outputs. The check requires the package `ai-edge-litert`.
+    states, `max_iter`, `tol`, and outputs, evaluations, residual, status, equilibria.
+    An interpreter requires all inputs; `load` adds the defaults. The signature of a
+    model without an equilibrium layer has only its inputs and outputs. The check
+    requires the package `ai-edge-litert`.
 
     Args:
         model: A built `keras.Model` that computes in float32.
@@ -54,7 +53,6 @@ def export_litert(
         warm_start: Boolean. Whether the signature also takes `initial_state` and
             returns `equilibrium`. Defaults to `False`.
         tolerance: See `export_saved_model`.
-        certify: See `export_saved_model`. Defaults to `False`.
         metadata: See `export_saved_model`. Defaults to `None`.
 
     Returns:
@@ -87,7 +85,6 @@ def export_litert(
             input_signature,
             max_iter_limit,
             batch_size=batch_size,
-            certify=certify,
             metadata=metadata,
         )
         samples = checked_samples(served.signature, samples)

@@ -83,8 +83,7 @@ class LoadedModel:
 
     Returns:
         Dict of arrays by the names of the outputs, in their order: outputs,
-        evaluations, residual, status, radius (if the file was exported with
-        `certify=True`) and equilibria.
+        evaluations, residual, status and equilibria.
 
     Raises:
         ValueError: If the file does not accept the request.

@@ -32,7 +32,6 @@ def export_onnx(
     max_iter_limit=None,
     warm_start=False,
     tolerance=1e-4,
-    certify=False,
     metadata=None,
 ):
     """Exports a model as an ONNX file, and checks it in a fresh process.
@@ -50,7 +49,6 @@ def export_onnx(
         max_iter_limit: See `export_saved_model`.
         warm_start: See `export_litert`.
         tolerance: See `export_saved_model`.
-        certify: See `export_saved_model`. Defaults to `False`.
         metadata: See `export_saved_model`. Defaults to `None`.
 
     Returns:
@@ -83,7 +81,6 @@ def export_onnx(
             model,
             input_signature,
             max_iter_limit,
-            certify=certify,
             metadata=metadata,
         )
         samples = checked_samples(served.signature, samples)

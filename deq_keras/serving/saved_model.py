@@ -20,7 +20,6 @@ def export_saved_model(
     preprocessor=None,
     postprocessor=None,
     tolerance=1e-4,
-    certify=False,
     metadata=None,
 ):
     """Exports a model as a SavedModel, and checks it in a fresh process.
@@ -35,7 +34,7 @@ def export_saved_model(
       and are the defaults in Python. Servers require all inputs of a signature.
       Besides the outputs, it returns `evaluations` (int32), `residual` and `status`
       (int32, see `deq_keras.solvers`: 0 converged, 1 out of budget, 2 non-finite), each
-      `(batch,)`; and `radius` with `certify`.
+      `(batch,)`.
     * `serve_warm(inputs, initial_state, max_iter, tol)` starts from a given state and
       also returns the `equilibrium`, the `initial_state` of the next request. A sample
       with a non-finite state starts as in the model.
@@ -71,11 +70,6 @@ def export_saved_model(
             layer).
         tolerance: Positive float. The largest allowed difference of an output, relative
             to the largest output if that exceeds 1. Defaults to `1e-4`.
-        certify: Boolean. Whether the statistics include `radius`, an upper bound of the
-            distance of the state to the equilibrium in the Euclidean norm, `(batch,)`;
-            see `deq_keras.solvers.FixedPointProblem.distance_bound`. It costs one
-            evaluation of the cell. Infinite for samples without a bound. Defaults to
-            `False`.
         metadata: Dict of plain data to store in the file, such as the version of the
             model or `{"tuning": tuning.as_dict()}`; `LoadedModel.metadata` returns it.
             Defaults to `None`, an empty dict.
@@ -86,8 +80,7 @@ def export_saved_model(
     Raises:
         FileExistsError: If `path` exists.
         ValueError: If the inputs are unknown, names are reserved or not unique, samples
-            do not fit the inputs, `certify` is true and no cell has a bound, or
-            `metadata` is not plain.
+            do not fit the inputs, or `metadata` is not plain.
         ExportError: If a call changes variables, or the file computes other results.
 
     Example:
@@ -111,7 +104,6 @@ def export_saved_model(
             max_iter_limit,
             preprocessor,
             postprocessor,
-            certify=certify,
             metadata=metadata,
         )
         samples = checked_samples(served.signature, samples)

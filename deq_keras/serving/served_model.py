@@ -13,7 +13,7 @@ from tensorflow.python.framework.convert_to_constants import (
     convert_variables_to_constants_v2,
 )
 
-from deq_keras.core.checks import check_boolean, check_optional_count
+from deq_keras.core.checks import check_optional_count
 from deq_keras.core.graphs import nodes
 from deq_keras.core.structure import with_rows_of
 from deq_keras.layers import DEQ, SolveScope
@@ -56,7 +56,6 @@ class ServedModel:
         preprocessor=None,
         postprocessor=None,
         batch_size=None,
-        certify=False,
         metadata=None,
     ):
         self.model = model
@@ -70,7 +69,6 @@ class ServedModel:
                 "such as {'tuning': tuning.as_dict()}. Received: "
                 f"metadata={metadata!r} (of type {type(metadata).__name__})."
             )
-        self.certify = check_boolean("certify", certify)
         self.preprocessor = preprocessor
         self.postprocessor = postprocessor
         self.signature = request_signature(
@@ -159,19 +157,10 @@ class ServedModel:
             request,
             states,
             limit=self._limit or self.solve_outputs.max_iter,
-            bounds_distance=self.certify,
         )
         with scope:
             outputs = self.model(inputs, training=False)
-        radii = scope.radii
-        if self.certify and not radii:
-            raise ValueError(
-                "`certify=True` needs a cell that bounds the distance to its "
-                "equilibrium: a monotone cell, or a cell whose `lipschitz_constant` is "
-                "known. Export without it. Received: the model "
-                f"{self.model.name!r}, which solves {list(scope.solutions)}."
-            )
-        solve_outputs = SolveOutputs(scope.solutions, radii)
+        solve_outputs = SolveOutputs(scope.solutions)
         if self.postprocessor is not None:
             outputs = self.postprocessor(outputs, inputs, solve_outputs.failed())
         outputs, reported = named_outputs(outputs), report(solve_outputs)
@@ -264,16 +253,14 @@ class _RequestScope(SolveScope):
             each call, and `"tol"`, if any, negative for the tolerance of each call.
         initial_states: See `SolveScope`.
         limit: Positive integer. The largest budget.
-        bounds_distance: Boolean. Whether to bound the distances to the equilibria.
     """
 
     is_pure = True
 
-    def __init__(self, model, request, initial_states, limit, bounds_distance):
+    def __init__(self, model, request, initial_states, limit):
         super().__init__(model, initial_states=initial_states)
         self._budget, self._tolerance = request.get("max_iter"), request.get("tol")
-        self._limit, self._bounds_distance = limit, bounds_distance
-        self.radii = {}
+        self._limit = limit
 
     def __enter__(self):
         layers = self.model._flatten_layers()
@@ -291,14 +278,6 @@ class _RequestScope(SolveScope):
             own = tf.constant(0.0 if tol is None else tol, self._tolerance.dtype)
             tol = tf.where(self._tolerance >= 0, self._tolerance, own)
         return request._replace(max_iter=max_iter, tol=tol, limit=self._limit)
-
-    def record(self, name, problem, solution):
-        super().record(name, problem, solution)
-        radius = (
-            problem.distance_bound(solution.value) if self._bounds_distance else None
-        )
-        if radius is not None:
-            self.radii[name] = radius
 
 
 def frozen(function, target):

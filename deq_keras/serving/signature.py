@@ -129,13 +129,10 @@ class SolveOutputs:
     Args:
         solutions: Dict of names to `deq_keras.solvers.Solution`s, as collected by a
             `deq_keras.layers.SolveScope`; may be empty.
-        radii: Dict of names to bounds on the distance to the equilibrium, `(batch,)`
-            each, which adds `radius`. Defaults to an empty one.
     """
 
-    def __init__(self, solutions, radii=None):
+    def __init__(self, solutions):
         self.solutions = solutions
-        self.radii = radii or {}
         if len(set(map(_ascii, solutions))) < len(solutions):
             raise ValueError(
                 "The names of equilibrium layers must differ in ASCII letters or "
@@ -157,8 +154,7 @@ class SolveOutputs:
         return {name: x for name, x in statistics if name.endswith("status")}
 
     def statistics(self):
-        """Returns evaluations, residual, status and, where it is known, the radius of
-        each solve, `(batch,)` each."""
+        """Returns evaluations, residual and status of each solve, `(batch,)` each."""
         return {
             self._prefix(name) + key: tensor
             for name, solution in self.solutions.items()
@@ -166,9 +162,7 @@ class SolveOutputs:
                 ("evaluations", solution.num_evaluations),
                 ("residual", solution.residual),
                 ("status", solution.status),
-                ("radius", self.radii.get(name)),
             )
-            if tensor is not None
         }
 
     def failed(self):

@@ -17,6 +17,8 @@ INPUTS = RANDOM.normal(size=(3, 4))
 
 
 # In TensorFloat-32, no float32 on a GPU is certified.
+_ONE_STEP = solvers.FixedPointIteration(1, tol=None)
+
 pytestmark = pytest.mark.usefixtures("full_float32")
 
 
@@ -37,37 +39,37 @@ class SineCell(layers.EquilibriumCell):
         return 0.5
 
 
-class Declared:
-    """A function of a state that declares a constant."""
+class LinearCell(layers.EquilibriumCell):
+    """f(z, u) = z A^T + u, with a declared constant."""
 
-    def __init__(self, function, lipschitz=None):
-        self.function = function
-        self.lipschitz = lipschitz
+    def __init__(self, matrix, constant, **kwargs):
+        super().__init__(**kwargs)
+        self.matrix, self.constant = matrix, constant
 
-    def __call__(self, state, _):
-        return self.function(state)
+    def call(self, state, injection):
+        return ops.matmul(state, ops.cast(self.matrix.T, state.dtype)) + injection
 
-    def lipschitz_constant(self, _):
-        return self.lipschitz
-
-
-def _problem(function, lipschitz=None, **options):
-    return solvers.FixedPointProblem(Declared(function, lipschitz), **options)
+    def lipschitz_constant(self, injection):
+        return self.constant
 
 
-def _linear(matrix, lipschitz=None, dtype="float64"):
-    """z -> z A^T + b; returns the problem, a state and its distance to z*."""
-    size = len(matrix)
-    equilibrium, error = RANDOM.normal(size=(2, 3, size))
-    bias = tf.constant(equilibrium - equilibrium @ matrix.T, dtype)
-    kernel = tf.constant(matrix.T, dtype)
-    problem = _problem(lambda z: tf.matmul(z, kernel) + bias, lipschitz)
+def _linear(matrix, constant=None, dtype="float64"):
+    """Returns a layer, inputs, a state and its distance to the equilibrium."""
+    equilibrium, error = RANDOM.normal(size=(2, 3, len(matrix)))
+    deq = layers.DEQ(LinearCell(matrix, constant, dtype=dtype), _ONE_STEP, dtype=dtype)
+    inputs = tf.constant(equilibrium - equilibrium @ matrix.T, dtype)
     state = tf.constant(equilibrium + error, dtype)
-    return problem, state, np.linalg.norm(error, axis=1)
+    return deq, inputs, state, np.linalg.norm(error, axis=1)
 
 
 def _orthogonal(size):
     return np.linalg.qr(RANDOM.normal(size=(size, size)))[0]
+
+
+def _constant(deq, inputs):
+    """Returns the constant that `certify` reads."""
+    problem = deq.problem(inputs)
+    return problem.fn.lipschitz_constant(problem.injection)
 
 
 def _kinds(certificate):
@@ -76,33 +78,26 @@ def _kinds(certificate):
 
 def test_banach_bound_of_scaled_orthogonal_maps():
     norm = 0.9
-    problem, state, distance = _linear(norm * np.eye(5), norm)
-    np.testing.assert_allclose(problem.distance_bound(state), distance, rtol=1e-12)
-    problem, state, distance = _linear(norm * _orthogonal(5), norm)
-    bound = problem.distance_bound(state).numpy()
+    *arguments, distance = _linear(norm * np.eye(5), norm)
+    np.testing.assert_allclose(certify(*arguments).radius, distance, rtol=1e-12)
+    *arguments, distance = _linear(norm * _orthogonal(5), norm)
+    bound = certify(*arguments).radius.numpy()
     assert np.all(bound >= distance)
     assert np.all(bound <= (1 + norm) / (1 - norm) * distance)
 
 
-@pytest.mark.parametrize("constant", [np.nan, -0.1, [0.5, 1.0, 2.0]])
+@pytest.mark.parametrize("constant", [None, np.nan, -0.1, [0.5, 1.0, 2.0]])
 def test_no_banach_bound_without_a_contraction(constant):
-    problem, state, _ = _linear(0.5 * np.eye(5), constant)
-    bound = problem.distance_bound(state)
-    np.testing.assert_array_equal(np.isfinite(bound), np.equal(constant, [0.5] * 3))
-
-
-def test_no_bound_is_declared():
-    problem, state, _ = _linear(0.5 * np.eye(5))
-    assert problem.distance_bound(state) is None
-    assert solvers.FixedPointProblem.of(lambda z: z).distance_bound(state) is None
-    cell = TanhCell(5)
-    assert layers.DEQ(cell).problem(np.float32(INPUTS)).lipschitz_constant is None
+    *arguments, _ = _linear(0.5 * np.eye(5), constant)
+    certificate = certify(*arguments)
+    expected = np.equal(constant, [0.5] * 3)
+    np.testing.assert_array_equal(np.isfinite(certificate.radius), expected)
+    np.testing.assert_array_equal(np.equal(_kinds(certificate), "certified"), expected)
 
 
 def test_a_constant_that_f_exceeds_is_reported():
-    matrix = np.diag([0.9, 0.2])
-    problem, state, _ = _linear(matrix, [0.5, 0.9, 0.95])
-    certificate = certify(problem, state=state)
+    *arguments, _ = _linear(np.diag([0.9, 0.2]), [0.5, 0.9, 0.95])
+    certificate = certify(*arguments)
     assert _kinds(certificate) == ["contradicted", "certified", "certified"]
     assert np.isinf(certificate.radius[0])
     np.testing.assert_array_equal(certificate.unique, [False, True, True])
@@ -111,9 +106,9 @@ def test_a_constant_that_f_exceeds_is_reported():
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_rounding_does_not_contradict_a_constant(dtype):
     matrix = 0.9 * _orthogonal(40)
-    problem, state, _ = _linear(matrix, 0.9, dtype)
+    *arguments, _ = _linear(matrix, 0.9, dtype)
     kind = "certified" if dtype == "float32" else "estimated"
-    assert _kinds(certify(problem, state=state)) == [kind] * 3
+    assert _kinds(certify(*arguments)) == [kind] * 3
 
 
 def test_inexact_layers_are_not_certified():
@@ -130,14 +125,14 @@ def test_inexact_layers_are_not_certified():
 
 def test_tensor_float_32_is_not_certified(monkeypatch):
     details = {"compute_capability": (9, 0)}
-    problem, state, _ = _linear(0.5 * np.eye(4), 0.5, "float32")
-    wide, wide_state, _ = _linear(0.5 * np.eye(4), 0.5, "float64")
+    *single, _ = _linear(0.5 * np.eye(4), 0.5, "float32")
+    *double, _ = _linear(0.5 * np.eye(4), 0.5, "float64")
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda _: details)
     for is_enabled, kind in ((True, "estimated"), (False, "certified")):
         tf.config.experimental.enable_tensor_float_32_execution(is_enabled)
-        assert _kinds(certify(problem, state=state)) == [kind] * 3
-        assert _kinds(certify(wide, state=wide_state)) == ["certified"] * 3
+        assert _kinds(certify(*single)) == [kind] * 3
+        assert _kinds(certify(*double)) == ["certified"] * 3
 
 
 def _dense_layer(norm, activation="tanh", dtype="float64", **arguments):
@@ -176,10 +171,9 @@ def test_constants_of_a_dense_cell(activation, weight_normalization):
         kernel_initializer=keras.initializers.RandomNormal(stddev=1.0, seed=1),
         dtype="float64",
     )
-    problem = layers.DEQ(cell).problem(INPUTS)
+    constant = _constant(layers.DEQ(cell), INPUTS)
     kernel = np.asarray(cell.recurrent.kernel)
     slope = 0.25 if activation == "sigmoid" else 1.0
-    constant = problem.lipschitz_constant
     np.testing.assert_allclose(constant, slope * np.linalg.norm(kernel, 2), rtol=1e-3)
     assert constant >= slope * np.linalg.norm(kernel, 2) * (1 - 1e-12)
 
@@ -187,6 +181,7 @@ def test_constants_of_a_dense_cell(activation, weight_normalization):
 def test_cells_without_a_constant():
     x = np.float32(INPUTS)
     for cell in (
+        TanhCell(4),
         layers.DenseCell(4, "gelu"),
         layers.DenseCell(4, layer_normalization=True),
         layers.cell_from(keras.layers.Dense(4, "tanh"), "concat"),
@@ -194,8 +189,7 @@ def test_cells_without_a_constant():
             keras.Sequential([keras.layers.Dense(4), layers.GroupNormalization(2)])
         ),
     ):
-        problem = layers.DEQ(cell).problem(x)
-        assert problem.lipschitz_constant is None
+        assert _constant(layers.DEQ(cell), x) is None
 
 
 class Twice:
@@ -246,9 +240,7 @@ CHANGED = {
 def test_changed_function_inherits_no_constant(make):
     x = np.float32(INPUTS)
     deq = layers.DEQ(make(), solvers.FixedPointIteration(2))
-    problem = deq.problem(x)
-    assert problem.lipschitz_constant is None
-    assert problem.distance_bound(np.zeros((3, 4), "float32")) is None
+    assert _constant(deq, x) is None
     assert _kinds(certify(deq, x)) == ["none"] * 3
 
 
@@ -264,9 +256,9 @@ def test_subclass_states_its_constant():
     x = np.float32(INPUTS)
     for cls, factor in ((StatedCell, 2), (PreparedCell, 1)):
         cell = cls(4, seed=0)
-        problem = layers.DEQ(cell).problem(x)
+        constant = _constant(layers.DEQ(cell), x)
         norm = np.linalg.norm(cell.recurrent.kernel, 2)
-        np.testing.assert_allclose(problem.lipschitz_constant, factor * norm, rtol=1e-3)
+        np.testing.assert_allclose(constant, factor * norm, rtol=1e-3)
 
 
 def test_an_update_of_lora_counts():
@@ -278,44 +270,52 @@ def test_an_update_of_lora_counts():
     dense.lora_kernel_b.assign(RANDOM.normal(size=(2, 4)))
     norm = np.linalg.norm(dense.kernel, 2)
     assert norm > 1.1 * np.linalg.norm(dense._kernel, 2)
-    np.testing.assert_allclose(deq.problem(x).lipschitz_constant, norm, rtol=1e-3)
+    np.testing.assert_allclose(_constant(deq, x), norm, rtol=1e-3)
 
 
 def test_the_constant_of_a_cell_made_of_layers():
     first = layers.SpectrallyNormalizedDense(8, max_norm=0.9, activation="relu")
     second = keras.layers.Dense(4, "sigmoid")
     deq = layers.DEQ(layers.cell_from(keras.Sequential([first, second])))
-    problem = deq.problem(np.float32(INPUTS))
+    constant = _constant(deq, np.float32(INPUTS))
     norms = [np.linalg.norm(layer.kernel, 2) for layer in (first, second)]
-    np.testing.assert_allclose(
-        problem.lipschitz_constant, norms[0] * norms[1] / 4, rtol=1e-3
-    )
+    np.testing.assert_allclose(constant, norms[0] * norms[1] / 4, rtol=1e-3)
     assert norms[0] == pytest.approx(0.9, rel=1e-2)
+
+
+class HalvingCell(layers.EquilibriumCell):
+    """f(z, u) = (z + u) / 2 for a nest."""
+
+    def call(self, state, injection):
+        return {name: (state[name] + injection[name]) / 2 for name in state}
+
+    def lipschitz_constant(self, injection):
+        return 0.5
 
 
 def test_norms_include_all_leaves_of_a_state():
     equilibrium = {"map": np.ones((2, 3, 2)), "vector": np.zeros((2, 4))}
-
-    def halved(state):
-        return {name: (state[name] + equilibrium[name]) / 2 for name in state}
-
-    state = {name: tf.constant(leaf + 2.0) for name, leaf in equilibrium.items()}
-    problem = _problem(halved, 0.5)
-    distance = 2 * np.sqrt(10)
-    np.testing.assert_allclose(problem.distance_bound(state), distance)
-    np.testing.assert_allclose(certify(problem, state=state).radius, distance)
+    deq = layers.DEQ(HalvingCell(dtype="float64"), _ONE_STEP)
+    state = {name: leaf + 2.0 for name, leaf in equilibrium.items()}
+    radius = certify(deq, equilibrium, state).radius
+    np.testing.assert_allclose(radius, 2 * np.sqrt(10))
 
 
 def test_padding_does_not_count():
     cell = layers.DenseCell(5, kernel_initializer="zeros", seed=0)
-    deq = layers.DEQ(cell, solvers.FixedPointIteration(1, tol=None))
     x = np.random.RandomState(3).normal(size=(2, 3, 4)).astype("float32")
     mask = np.array([[True, True, False], [True, False, False]])
-    problem = deq.problem(x, mask=tf.constant(mask))
-    state = deq.request(problem).initial_state
+    x *= mask[..., None]
+    stem = keras.layers.Masking()
+    model = keras.Sequential([keras.Input((3, 4)), stem, layers.DEQ(cell, _ONE_STEP)])
+    radius = certify(model, x, np.zeros((2, 3, 5), "float32")).radius
     target = np.tanh(np.asarray(cell.projection(x))) * mask[..., None]
     distance = np.sqrt((target**2).sum(axis=(1, 2)))
-    np.testing.assert_allclose(problem.distance_bound(state), distance, rtol=1e-5)
+    np.testing.assert_allclose(radius, distance, rtol=1e-5)
+    # The bound of a monotone cell is for a state without padding.
+    monotone = layers.DEQ(layers.MonotoneDenseCell(5), _ONE_STEP)
+    model = keras.Sequential([keras.Input((3, 4)), stem, monotone])
+    assert _kinds(certify(model, x)) == ["none"] * 2
 
 
 def test_monotone_cell_has_its_own_bound():
@@ -325,8 +325,6 @@ def test_monotone_cell_has_its_own_bound():
     bound = deq.cell.distance_bound(deq.solve(x).value, deq.inject(x))
     np.testing.assert_allclose(certificate.radius, bound, rtol=1e-2)
     assert _kinds(certificate) == ["certified"] * 3 and np.all(certificate.unique)
-    masked = deq.problem(x, mask=tf.ones((3,), tf.bool))
-    assert masked.distance_bound(deq.solve(x).value) is None
 
 
 class OtherCall(layers.MonotoneDenseCell):
@@ -346,9 +344,8 @@ class OtherOperator(layers.MonotoneDenseCell):
 def test_changed_monotone_cell_inherits_no_bound(cls, has_splitting):
     x = np.float32(INPUTS)
     deq = layers.DEQ(cls(4), solvers.Anderson())
-    problem, state = deq.problem(x), np.zeros((3, 4), "float32")
-    assert (problem.splitting is not None) == has_splitting
-    assert problem.distance_bound(state) is None
+    state = np.zeros((3, 4), "float32")
+    assert (deq.problem(x).splitting is not None) == has_splitting
     assert np.all(np.isinf(deq.cell.distance_bound(state, deq.inject(x))))
     assert deq.cell.lipschitz_bound() == float("inf")
     assert _kinds(certify(deq, x)) == ["none"] * 3
@@ -360,10 +357,8 @@ def test_an_operator_that_is_not_monotone():
     cell = layers.MonotoneConvCell(2, m=0.01, sign=-1)
     deq = layers.DEQ(cell, solvers.FixedPointIteration(2))
     x = np.ones((2, 4, 4, 1), "float32")
-    state = deq.solve(x).value
-    assert cell.strong_monotonicity() < 0
-    assert np.all(np.isinf(deq.problem(x).distance_bound(state)))
     certificate = certify(deq, x)
+    assert cell.strong_monotonicity() < 0
     assert _kinds(certificate) == ["none"] * 2 and not np.any(certificate.unique)
 
 
@@ -376,8 +371,8 @@ def test_non_finite_samples_have_no_certificate():
     assert np.isinf(some.radius[1]) and not some.unique[1]
     every = certify(deq, INPUTS)
     np.testing.assert_allclose(some.radius[::2], every.radius[::2], rtol=1e-9)
-    problem, state, _ = _linear(0.5 * np.eye(5), 0.5)
-    broken = certify(problem, state=state + [[0.0], [np.inf], [0.0]])
+    deq, inputs, state, _ = _linear(0.5 * np.eye(5), 0.5)
+    broken = certify(deq, inputs, state + [[0.0], [np.inf], [0.0]])
     assert _kinds(broken) == ["certified", "none", "certified"]
 
 

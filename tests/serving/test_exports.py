@@ -143,46 +143,6 @@ def test_signatures_of_a_saved_model(tmp_path):
         ask({"images": samples})
 
 
-@keras.saving.register_keras_serializable("deq_keras_tests")
-class HalfCell(layers.EquilibriumCell):
-    def call(self, state, injection):
-        return 0.45 * ops.sin(2 * state) + injection
-
-    def lipschitz_constant(self, injection):
-        return 0.9
-
-
-@pytest.mark.parametrize(
-    ("make_cell", "target"),
-    [
-        (lambda: layers.DenseCell(5), "litert"),
-        pytest.param(HalfCell, "onnx", marks=SLOW),
-        pytest.param(lambda: layers.MonotoneDenseCell(5), "saved_model", marks=SLOW),
-    ],
-    ids=["dense", "declared", "monotone"],
-)
-def test_certified_export(make_cell, target, tmp_path):
-    deq = layers.DEQ(make_cell(), name="deq")
-    model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(2)])
-    path, _ = _exported(target, tmp_path, model, certify=True)
-    loaded = serving.load(path)
-    statistics = ["outputs", "evaluations", "residual", "status", "radius"]
-    assert loaded.outputs[:5] == statistics
-    problem = deq.problem(VECTORS)
-    exact = deq.solve(VECTORS, solvers.SolveRequest(max_iter=200, tol=1e-7)).value
-    for budget in (1, 3):
-        answer = loaded(VECTORS, max_iter=budget, tol=0.0)
-        state = deq.solve(VECTORS, solvers.SolveRequest(max_iter=budget, tol=0.0))
-        distance = np.linalg.norm(state.value - exact, axis=1)
-        assert np.all(answer["radius"] >= distance - 1e-5)
-        expected = problem.distance_bound(state.value)
-        np.testing.assert_allclose(answer["radius"], expected, rtol=1e-3, atol=1e-6)
-    invalid = VECTORS.copy()
-    invalid[0, 0] = np.nan
-    radius = loaded(invalid)["radius"]
-    assert radius[0] >= np.finfo("float32").max and np.all(radius[1:] < 1)
-
-
 @SLOW
 def test_half_precision(tmp_path):
     keras.config.set_dtype_policy("mixed_bfloat16")
@@ -193,13 +153,6 @@ def test_half_precision(tmp_path):
     for target in ("litert", "onnx"):
         with pytest.raises(serving.ExportError, match="float32"):
             _exported(target, tmp_path, model)
-
-
-def test_cells_without_a_bound_are_not_certified(tmp_path):
-    model, _ = _dense()
-    with pytest.raises(ValueError, match="`certify.*Received"):
-        _exported("saved_model", tmp_path, model, certify=True)
-    assert not list(tmp_path.iterdir())
 
 
 def test_other_results_raise_and_leave_no_file(tmp_path, monkeypatch):

@@ -83,8 +83,6 @@ TIED = ["{run}", "--variant", "tied"]
         (["evaluate", *TIED, "--exported", "x.onnx"], "x.onnx"),
         (["export", "{run}", "--out", "x"], "one --variant"),
         (["export", *TIED, "--out", "x", "--tuned"], "tune.json"),
-        (["export", *TIED, "--out", "x", "--certify"], "`certify=True`"),
-        (["export", *TIED, "--out=x", "--format=preset", "--certify"], "--certify"),
         (["export", *TIED, "--out", "{run}/config.yaml/x"], "config.yaml"),
         (["generate", *TIED, "--prompt", "x"], "experiment=classification"),
     ],

@@ -151,12 +151,6 @@ def parser():
     export.add_argument(
         "--tuned", action="store_true", help="with the solver that `tune` chose"
     )
-    export.add_argument(
-        "--certify",
-        action="store_true",
-        help="answers state a bound of the distance to the equilibrium, if the cell "
-        "has one; for other formats than preset",
-    )
     _add_import_checkpoint(commands)
     _add_demo(commands)
     _add_reproduce(commands)

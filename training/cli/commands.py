@@ -225,12 +225,6 @@ def export(arguments):
     # Does not lock the work directory, because it only reads.
     directory, names = _selected(arguments)
     name = only(names)
-    is_preset = arguments.format == "preset"
-    if is_preset and arguments.certify:
-        raise InputError(
-            "--certify needs --format saved_model, litert or onnx: a preset answers no "
-            "requests. Received: --format preset."
-        )
     from deq_keras.tuning import describe
 
     from ..conversion.export import CARD, export, export_preset
@@ -245,7 +239,7 @@ def export(arguments):
         solver = describe(tuned.solver)
         print(f"{solver}, tuned on {tuned.date}. {tuned.verdict}")
         metadata["tuning"] = tuned.as_dict()
-    if is_preset:
+    if arguments.format == "preset":
         # The model of a language run is a task with its loss.
         model = getattr(model, "causal_lm", model)
         size = export_preset(directory, name, model, arguments.out)
@@ -256,9 +250,7 @@ def export(arguments):
         )
         return
     with corruption.reported():
-        difference = export(
-            job, model, arguments.out, arguments.format, arguments.certify, metadata
-        )
+        difference = export(job, model, arguments.out, arguments.format, metadata)
     print(
         f"Exported {name} to {arguments.out}. Reloaded, its outputs agree to "
         f"{difference:.1e}."

@@ -16,7 +16,7 @@ from ..files.input_file import check_new
 CARD = "README.md"
 
 
-def export(job, model, path, file_format, certify=False, metadata=None):
+def export(job, model, path, file_format, metadata=None):
     """Exports a model, and checks that the exported file has the same outputs.
 
     It serves budgets up to the largest one of the model's solver and its evaluation.
@@ -26,8 +26,6 @@ def export(job, model, path, file_format, certify=False, metadata=None):
         model: A built `keras.Model`.
         path: Path of the new file or folder.
         file_format: String. `"saved_model"`, `"litert"` or `"onnx"`.
-        certify: Boolean. Whether answers state a bound of the distance to the
-            equilibrium. Defaults to `False`.
         metadata: Dict of plain data, which the file stores. Defaults to `None`.
 
     Returns:
@@ -35,8 +33,7 @@ def export(job, model, path, file_format, certify=False, metadata=None):
 
     Raises:
         FileExistsError: If `path` exists.
-        InputError: If the model cannot be exported or certified, or the outputs
-            differ.
+        InputError: If the model cannot be exported, or the outputs differ.
     """
     path = Path(path).absolute()
     write = getattr(deq_keras.serving, f"export_{file_format}")
@@ -48,7 +45,6 @@ def export(job, model, path, file_format, certify=False, metadata=None):
             path,
             samples=samples,
             max_iter_limit=limit,
-            certify=certify,
             metadata=metadata,
         )
     except (ImportError, ValueError, deq_keras.serving.ExportError) as error:

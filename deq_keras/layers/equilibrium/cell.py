@@ -97,10 +97,9 @@ class EquilibriumCell(CompositeLayer):
     def lipschitz_constant(self, injection: Nest) -> Any:
         """Returns a Lipschitz constant L of f in the state, or `None` if it is unknown.
 
-        If L is below 1, f has exactly one equilibrium.
-        `FixedPointProblem.distance_bound`, `deq_keras.diagnostics.certify` and exports
-        with `certify=True` then bound the distance of a state to it. The constant must
-        be rigorous:
+        If L is below 1, f has exactly one equilibrium, and
+        `deq_keras.diagnostics.certify` bounds the distance of a state to it. The
+        constant must be rigorous:
 
             |f(y, u) - f(z, u)| <= L |y - z|    for all states y and z
 

@@ -127,7 +127,7 @@ class MonotoneCell(EquilibriumCell):
 
             |z' - z*| <= |W (z' - z)| / m    and    |z - z*| <= |z' - z| + |z' - z*|
 
-        `deq_keras.diagnostics.certify` and exports with `certify=True` use this bound.
+        `deq_keras.diagnostics.certify` uses this bound.
 
         Args:
             state: State z, from any solver.

@@ -8,8 +8,9 @@ _CONTROLS = {"factor": "penalty_factor", "probability": "penalty_probability"}
 class RegularizerSchedule(keras.callbacks.Callback):
     """Sets the weight and the probability of a penalty before every training step.
 
-    Compiles the training step once. The step is the optimizer's, so a resumed training
-    continues the schedule. Logs the values of the last step of an epoch as
+    The model must be compiled with `steps_per_execution=1`, Keras' default. Compiles
+    the training step once. The step is the optimizer's, so a resumed training continues
+    the schedule. Logs the values of the last step of an epoch as
     `{layer}_penalty_factor` and `{layer}_penalty_probability`. After training, the
     layer keeps the last values; see `DEQ.penalty_factor`.
 
@@ -23,7 +24,8 @@ class RegularizerSchedule(keras.callbacks.Callback):
 
     Raises:
         ValueError: If the regularizer of the layer is `None`, if the arguments are not
-            functions, and in training for values out of range.
+            functions, and in training for values out of range and for a model with
+            several steps per execution.
 
     Example:
 
@@ -66,6 +68,14 @@ class RegularizerSchedule(keras.callbacks.Callback):
         self.layer = layer
 
     def on_train_begin(self, logs=None):
+        steps = self.model.steps_per_execution
+        if steps != 1:
+            # Keras calls callbacks once per execution.
+            raise ValueError(
+                "RegularizerSchedule sets its values before every training step. "
+                "Compile the model with steps_per_execution=1. Received: "
+                f"steps_per_execution={steps}."
+            )
         # A new probability adds a variable.
         is_new = any(getattr(self.layer, name) is None for name in self.schedules)
         self._set()

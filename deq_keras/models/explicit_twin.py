@@ -9,6 +9,9 @@ from deq_keras.core.serialization import Config
 from deq_keras.layers import DEQ
 from deq_keras.solvers import FixedPointIteration
 
+# Keys of a layer in the config of a functional model, beside the layer's own.
+_NODE_KEYS = ("name", "inbound_nodes")
+
 
 def explicit_twin(
     model: keras.Model, depth: int, tied: bool = True, name: str | None = None
@@ -19,8 +22,8 @@ def explicit_twin(
     recurrent network with a constant input, and with as many weights as `model`. An
     untied twin has `depth` different cells, each with its own injection. (The weights
     that the first cell applies to a state of zeros have no effect.) Neither has a
-    penalty. Both start from new weights and are not compiled. The metrics of a tied
-    twin have the names of the original's.
+    penalty or reads the `max_iter` and `tol` of a call. Both start from new weights and
+    are not compiled. The metrics of a tied twin have the names of the original's.
 
     Args:
         model: A functional or sequential model with at least one `DEQ` layer.
@@ -33,7 +36,9 @@ def explicit_twin(
         A model of the same kind.
 
     Raises:
-        ValueError: If `model` is of another kind or has no `DEQ` layer.
+        ValueError: If `model` is of another kind or has no `DEQ` layer, if the class of
+            a cell is not registered, or if a layer creates a `DEQ` that its config does
+            not contain.
 
     Example:
 
@@ -47,41 +52,88 @@ def explicit_twin(
     TensorShape([2, 1])
     """
     depth, tied = check_count("depth", depth), check_boolean("tied", tied)
-    layers = model._flatten_layers() if isinstance(model, keras.Model) else ()
-    if not any(isinstance(layer, DEQ) for layer in layers):
+    if not isinstance(model, (keras.Sequential, keras.Function)) or not _deqs(model):
         raise ValueError(
             "`model` must be a functional or a sequential model with a DEQ layer. "
-            f"Received: model={model!r}."
+            "Build the twin of another model with the solver "
+            "FixedPointIteration(depth, tol=None), gradient='unrolled' and "
+            f"regularizer=None. Received: model={model!r}."
         )
+    solver = FixedPointIteration(depth if tied else 1, tol=None)
 
-    def clone(layer: keras.layers.Layer) -> keras.layers.Layer:
-        if not isinstance(layer, DEQ):
-            return layer.__class__.from_config(layer.get_config())
+    def explicit(config: Config) -> keras.layers.Layer:
         config = {
-            **layer.get_config(),
+            **config,
+            "solver": solver,
             "gradient": "unrolled",
             "regularizer": None,
             "max_iter_jitter": 0,
         }
         if tied:
-            config["solver"] = FixedPointIteration(depth, tol=None)
-            return DEQ.from_config(config)
-        config["solver"] = FixedPointIteration(1, tol=None)
-        names = (f"{layer.name}_{i + 1}" for i in range(depth))
+            return TiedLayers.from_config(config)
+        names = (f"{config['name']}_{i + 1}" for i in range(depth))
         layers = [DEQ.from_config({**config, "name": name}) for name in names]
-        return UntiedLayers(layers, name=layer.name)
+        return UntiedLayers(layers, name=config["name"])
+
+    def replaced(config: Any) -> Any:
+        """Returns a config with twins of the `DEQ` layers in it, as in a wrapper's."""
+        if isinstance(config, (list, tuple)):
+            return type(config)(map(replaced, config))
+        if not isinstance(config, dict):
+            return config
+        cls = keras.saving.get_registered_object(config.get("registered_name"))
+        if not isinstance(cls, type) or not issubclass(cls, DEQ):
+            return {key: replaced(value) for key, value in config.items()}
+        twin = keras.saving.serialize_keras_object(explicit(config["config"]))
+        # A functional model also stores how it calls the layer.
+        return {**{key: config[key] for key in _NODE_KEYS if key in config}, **twin}
+
+    def clone(layer: keras.layers.Layer) -> keras.layers.Layer:
+        config = layer.get_config()
+        if isinstance(layer, DEQ):
+            return explicit(config)
+        return layer.__class__.from_config(replaced(config))
 
     try:
         twin = keras.models.clone_model(model, clone_function=clone, recursive=True)
-    except (TypeError, ValueError) as error:
+    except (NotImplementedError, TypeError, ValueError) as error:
         raise ValueError(
-            "Keras copies functional and sequential models only. Build the twin of "
-            "another model with the solver FixedPointIteration(depth, tol=None), "
-            "gradient='unrolled' and regularizer=None. Received: model of type "
-            f"{type(model).__name__}."
+            "`explicit_twin` builds new layers from their configs. Register the class "
+            "of the cell with `keras.saving.register_keras_serializable`, and return "
+            "the arguments of layers from `get_config`. "
+            f"Received: model={model!r}. Error: {error}"
         ) from error
+    expected = solver.get_config()
+    for layer in _deqs(twin):
+        if layer.solver.get_config() != expected:
+            raise ValueError(
+                "`explicit_twin` replaces DEQ layers of models, and in the configs of "
+                "other layers, such as wrappers. Return the DEQ layer from the "
+                f"`get_config` of its owner. Received: the DEQ layer {layer.name!r}."
+            )
     twin.name = name or f"{model.name}_{'tied' if tied else 'untied'}"
     return twin
+
+
+def _deqs(model: keras.Model) -> list[DEQ]:
+    return [layer for layer in model._flatten_layers() if isinstance(layer, DEQ)]
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class TiedLayers(DEQ):
+    """A `DEQ` whose number of layers is its solver's, whatever budget a call passes."""
+
+    def call(
+        self,
+        inputs: Any,
+        initial_state: Any = None,
+        mask: Any = None,
+        training: bool | None = None,
+        max_iter: Any = None,
+        tol: Any = None,
+    ) -> Any:
+        del max_iter, tol
+        return super().call(inputs, initial_state, mask, training)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -94,8 +146,8 @@ class UntiedLayers(keras.layers.Layer):
 
     Call arguments:
         inputs: Nest of tensors `(batch, ...)`, the inputs of each layer.
-        mask: See `DEQ`.
-        training: Boolean.
+        initial_state, mask, training: See `DEQ`.
+        max_iter, tol: Ignored, so that these layers can replace a `DEQ`.
 
     Output shape:
         Nest of `(batch, ...)` tensors, like the state of the cells.
@@ -106,11 +158,20 @@ class UntiedLayers(keras.layers.Layer):
         self.layers = list(layers)
         self.supports_masking = True
 
-    def build(self, inputs_shape: Any) -> None:
-        del inputs_shape  # The layers are built when they are called.
+    def build(self, inputs_shape: Any, initial_state_shape: Any = None) -> None:
+        del inputs_shape, initial_state_shape  # Calls build the layers.
 
-    def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
-        state = None
+    def call(
+        self,
+        inputs: Any,
+        initial_state: Any = None,
+        mask: Any = None,
+        training: bool | None = None,
+        max_iter: Any = None,
+        tol: Any = None,
+    ) -> Any:
+        del max_iter, tol
+        state = initial_state
         for layer in self.layers:
             state = layer(inputs, initial_state=state, mask=mask, training=training)
         return state

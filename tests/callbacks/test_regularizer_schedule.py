@@ -94,3 +94,10 @@ def test_values_out_of_range_raise(name, value):
     schedule = callbacks.RegularizerSchedule(deq, **{name: lambda step: value})
     with pytest.raises(ValueError, match=f"`penalty_{name}`.*{value}"):
         _fit(model, schedule)
+
+
+def test_several_steps_per_execution_raise():
+    model, deq = _model(steps_per_execution=8)
+    schedule = callbacks.RegularizerSchedule(deq, factor=float)
+    with pytest.raises(ValueError, match="steps_per_execution=1.*Received.*=8"):
+        _fit(model, schedule)

@@ -25,12 +25,16 @@ def equilibrium_model(nested=False):
     return keras.Sequential([keras.Input((3,)), inner, keras.layers.Dense(1)])
 
 
+def deqs(model):
+    return [one for one in model._flatten_layers() if isinstance(one, layers.DEQ)]
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_tied_twin_takes_a_fixed_number_of_steps(nested):
     model = equilibrium_model(nested)
     twin = models.explicit_twin(model, depth=3)
     twin.set_weights(model.get_weights())
-    deq = next(one for one in model._flatten_layers() if isinstance(one, layers.DEQ))
+    (deq,) = deqs(model)
     problem, state = deq.problem(X), np.zeros((5, 4), "float32")
     for _ in range(3):
         state = problem(state)
@@ -71,6 +75,71 @@ def test_padding_does_not_matter_to_a_twin():
         short = np.array([[1, 2, 3]], "int32")
         padded = np.pad(short, ((0, 0), (0, 2)))
         np.testing.assert_allclose(twin(padded), twin(short), atol=1e-5)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Decaying(layers.EquilibriumCell):
+    """After n steps from zero the state is (1 - 0.9^n) / 0.1 times the input."""
+
+    def call(self, state, injection):
+        return 0.9 * state + injection
+
+
+def decaying_model(max_iter, wrapped=False):
+    deq = layers.DEQ(Decaying(), FixedPointIteration(30, tol=None), "unrolled", None)
+    inputs = keras.Input((3,))
+    outputs = deq(inputs, max_iter=max_iter, tol=0.1)
+    if not wrapped:
+        return keras.Model(inputs, outputs)
+    sequences = keras.Input((2, 3))
+    inner = keras.layers.TimeDistributed(keras.Model(inputs, outputs))
+    return keras.Sequential([sequences, inner])
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_depth_replaces_the_budget_of_a_call(tied, tmp_path):
+    for max_iter in (3, 50):
+        twin = models.explicit_twin(decaying_model(max_iter), 6, tied=tied)
+        np.testing.assert_allclose(twin(X), X * (1 - 0.9**6) / 0.1, rtol=1e-5)
+    twin.save(tmp_path / "twin.keras")
+    loaded = keras.saving.load_model(tmp_path / "twin.keras")
+    np.testing.assert_array_equal(loaded(X), twin(X))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_layers_in_wrappers_become_explicit(tied):
+    deq = layers.DEQ(Decaying(), FixedPointIteration(30, tol=None))
+    wrapper = keras.layers.TimeDistributed(deq)
+    sequences = np.stack([X, -X], axis=1)
+    expected = sequences * (1 - 0.9**6) / 0.1
+    for model in (
+        keras.Sequential([keras.Input((2, 3)), wrapper]),
+        decaying_model(3, wrapped=True),
+    ):
+        twin = models.explicit_twin(model, 6, tied=tied)
+        np.testing.assert_allclose(twin(sequences), expected, rtol=1e-5)
+        assert not any(one.regularizer for one in deqs(twin))
+
+
+class Unregistered(Decaying):
+    pass
+
+
+class Owner(keras.layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.deq = layers.DEQ(Decaying())
+
+    def call(self, inputs):
+        return self.deq(inputs)
+
+
+def test_layers_that_cannot_be_copied_raise():
+    unregistered = layers.DEQ(Unregistered())
+    for layer, remedy in ((unregistered, "Register.*Unregistered"), (Owner(), "deq")):
+        model = keras.Sequential([keras.Input((3,)), layer])
+        with pytest.raises(ValueError, match=f"{remedy}"):
+            models.explicit_twin(model, 2)
 
 
 def test_other_models_raise():

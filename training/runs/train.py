@@ -239,7 +239,12 @@ def enter_phase(job, model, span, optimizer, trainer=None):
     """
     with job.distribution.scope():
         _set_strategies(job, model, span)
-        job.compile(model if trainer is None else trainer, optimizer)
+        trainer = model if trainer is None else trainer
+        job.compile(trainer, optimizer)
+        schedule = job.config.optimizer.schedule
+        if span.phase.regularizer_ramp or schedule == "inverse_square_root":
+            # Their callbacks act before every step.
+            trainer.steps_per_execution = 1
 
 
 def _set_strategies(job, model, span):

@@ -30,6 +30,10 @@ class AccumulatingJob(RegressionJob):
     def build_model(self):
         return RegressionJob.build(self)[0]
 
+    def compile(self, model, optimizer):
+        # Schedules of every step still act in each.
+        model.compile(optimizer, "mse", steps_per_execution=self.steps_per_epoch)
+
 
 def _fitted(name, accumulation_steps, batch_size, inputs, layers, clip_norm, **mode):
     """Returns the weights after two batches of 8 examples, and the logs."""

@@ -42,7 +42,8 @@ class ReasonerBackbone(PackagedBackbone, Backbone):
             channels)`, or the input shape of the `encoder`, such as `(rows, columns)`.
             `None` for variable sizes.
         encoder: Optional layer from problems to the inputs of the cell, such as a
-            `BoardEmbedding`. Defaults to `None`, unchanged problems.
+            `BoardEmbedding` or `keras.layers.Rescaling`. Defaults to `None`, unchanged
+            problems.
         problem_dtype: Dtype of problems, `"int32"` for tokens. Defaults to `"float32"`.
         solver: See `DEQ`. Defaults to `None`: `FixedPointIteration(max_iter=160,
             tol=1e-4, stop_mode="rel_max")`.

@@ -2,6 +2,8 @@
 
 import functools
 
+import keras
+
 from deq_keras.gradients import TruncatedGradient
 from deq_keras.layers import (
     AttentionCell,
@@ -18,6 +20,7 @@ from deq_keras.solvers import FixedPointIteration
 def _strings(dtype):
     return {
         "cell": RecallCell(48, rank=1, dtype=dtype, name="cell"),
+        "encoder": keras.layers.Rescaling(1.0, -0.5, dtype=dtype, name="center"),
         "input_size": (None, 1),
     }
 

@@ -91,7 +91,7 @@ class ParityCell(deq_keras.layers.EquilibriumCell):
 
     def inject(self, inputs, training=False):
         del training
-        return -2.0 * ops.cast(inputs, self.compute_dtype)
+        return 1.0 - 2.0 * ops.cast(inputs, self.compute_dtype)
 
     def initial_state(self, injection):
         return ops.zeros_like(injection)

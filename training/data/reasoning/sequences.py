@@ -44,7 +44,7 @@ _LETTERS = {"all": A5, "generators": GENERATORS}
 class PrefixSums(ReasoningTask):
     """The parity of every prefix of a string of fair bits.
 
-    The input is a bit minus one half, `(length, 1)`. The target at a position is the
+    The input is a bit, 0 or 1, `(length, 1)`. The target at a position is the
     parity of the bits up to it. The last position depends on the first: information
     travels `length - 1` positions. Difficulty is the length.
 
@@ -63,6 +63,7 @@ class PrefixSums(ReasoningTask):
     name = "prefix_sums"
     num_classes = 2
     channels = 1
+    mean = 0.5
     levels = Levels("the number of bits", 1, 2**14)
 
     def positions(self, level):
@@ -72,8 +73,7 @@ class PrefixSums(ReasoningTask):
         del held_out
         bits = generator.integers(2, size=(count, level), dtype="int32")
         parities = np.cumsum(bits, axis=1, dtype="int32") % 2
-        inputs = (bits[..., None] - 0.5).astype("float32")
-        return of_sequences(inputs, parities, level - 1)
+        return of_sequences(bits[..., None].astype("float32"), parities, level - 1)
 
 
 class Chains(ReasoningTask):

@@ -62,6 +62,8 @@ class ReasoningTask(abc.ABC):
         num_classes: Integer. Classes of a position.
         channels: Integer. Channels of the inputs; `None` if they are tokens.
         num_tokens: Integer. Tokens of the inputs, from 0; `None` if they have channels.
+        mean: Float. Mean of inputs with channels; models subtract it. Defaults to
+            `0.0`.
         levels: `Levels`.
     """
 
@@ -69,6 +71,7 @@ class ReasoningTask(abc.ABC):
     num_classes: int
     channels: int | None = None
     num_tokens: int | None = None
+    mean: float = 0.0
     levels: Levels
 
     @abc.abstractmethod

@@ -135,7 +135,7 @@ def _input_size(task):
 
 
 def _encoder(units, task, policy):
-    """Returns the layer that embeds tokens, or `None` for inputs with channels."""
+    """Returns the layer that embeds tokens or centers channels, or `None`."""
     if (task.num_tokens is None) != (units is None):
         expected = "null" if task.num_tokens is None else "an integer"
         kind = "channels" if task.num_tokens is None else "tokens"
@@ -144,7 +144,9 @@ def _encoder(units, task, policy):
             f"`{task.name}` are {kind}. Received: embedding_units={units}."
         )
     if units is None:
-        return None
+        # A part of the model, so that no caller has to know it.
+        center = keras.layers.Rescaling(1.0, -task.mean, dtype=policy, name="center")
+        return center if task.mean else None
     shape = _input_size(task)
     arguments = {"dtype": policy, "name": "embedding"}
     if len(shape) == 1:

@@ -75,8 +75,8 @@ def test_tasks_need_no_tensorflow():
 
 def test_prefix_sums():
     strings = reasoning.PrefixSums().examples(np.random.default_rng(0), 100, 6)
-    assert set(strings.inputs.ravel()) == {-0.5, 0.5}
-    assert abs(np.mean(strings.inputs)) < 0.1
+    assert set(strings.inputs.ravel()) == {0.0, 1.0}
+    assert abs(np.mean(strings.inputs) - reasoning.PrefixSums.mean) < 0.1
     for bits, parities in zip(strings.inputs, strings.targets, strict=True):
         ones = bits[:, 0] > 0
         assert list(parities) == [sum(ones[: i + 1]) % 2 for i in range(6)]

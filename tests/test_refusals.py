@@ -58,6 +58,10 @@ def _solve(**request):
     return solvers.Anderson(max_iter=8).solve(lambda z: 0.5 * z, request)
 
 
+def _loop(**options):
+    return _solve(loop=solvers.LoopOptions(**options))
+
+
 def _compare(inputs=X, **arguments):
     model = diagnostics.WeightTiedModel(lambda z, u: 0.5 * z + u, head=lambda z: z)
     return diagnostics.compare_initial_states(model, inputs, **arguments)
@@ -160,11 +164,9 @@ ROWS = [
     (functools.partial(solvers.UnchangedAnswer, bool), "patience", 0),
     (_solve, "max_iter", 0, 2**31, tf.constant([3, 4])),
     (_solve, "tol", -1),
-    (_solve, "limit", 0, 2.5),
-    (_solve, "takes_last", "no"),
-    (_solve, "records_trace", 1),
-    (_solve, "allows_compaction", None),
-    (_solve, "checkpoints", 0, -1),
+    (_solve, "loop", {"records_trace": False}),
+    (_loop, "limit", 0, 2.5),
+    (_loop, "checkpoints", 0, -1),
     (_solve, "halting", True),
     (gradients.PhantomGradient, "num_steps", 0, 1.5),
     (gradients.PhantomGradient, "damping", 0, 2),

@@ -6,16 +6,36 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from deq_keras.core.checks import (
-    check_boolean,
-    check_count,
     check_integer,
     check_non_negative,
+    check_optional_count,
 )
 from deq_keras.core.serialization import Configured
 from deq_keras.core.structure import Nest
 
 # The largest budget, which loops count in int32.
 INT32 = 2**31 - 1
+
+
+class LoopOptions(NamedTuple):
+    """What a caller of a solver needs of its loop, such as a gradient or an export.
+
+    Args:
+        limit: Positive integer. Upper limit of a `max_iter` that is a tensor, where
+            all shapes must be static. `None`: no limit.
+        records_trace: Boolean. Whether the solution contains the residual of every
+            evaluation. With a tiny cell, this costs several percent of the time.
+        allows_compaction: Boolean. Whether a solver with `compact=True` may remove
+            converged samples from the batch. A compacted loop has no gradient.
+        checkpoints: Positive integer. Number of loop states that a gradient stores. It
+            recomputes the evaluations in between; `max_iter` must be an integer.
+            `None`: the gradient stores every evaluation.
+    """
+
+    limit: int | None = None
+    records_trace: bool = True
+    allows_compaction: bool = True
+    checkpoints: int | None = None
 
 
 class SolveRequest(NamedTuple):
@@ -29,22 +49,12 @@ class SolveRequest(NamedTuple):
             retracing; values below 1 count as 1). Budget of function evaluations.
             `None`: the `max_iter` of the solver.
         tol: Float >= 0, or a float scalar tensor. `None`: the `tol` of the solver.
-        limit: Positive integer. Upper limit of a `max_iter` that is a tensor, where
-            shapes must be static. `None`: no limit.
         seed: Integer, or int32 tensor of shape `(2,)`. Seeds the noise of the solver
             and everything else that is random. `None`: nothing is random.
         halting: Optional `deq_keras.solvers.UnchangedAnswer`. Stops each sample whose
             readout has not changed for several evaluations, and makes the last iterate
-            the result, as `tol=None` does.
-        takes_last: Boolean. Whether the result is the last finite iterate instead of
-            the best one. `None`: true without a tolerance or with `halting`.
-        records_trace: Boolean. Whether the solution contains the residual of every
-            evaluation. With a tiny cell, this costs several percent of the time.
-        allows_compaction: Boolean. Whether a solver with `compact=True` may remove
-            converged samples from the batch. A compacted loop has no gradient.
-        checkpoints: Positive integer. Number of loop states that a gradient stores. It
-            recomputes the evaluations in between; `max_iter` must be an integer.
-            `None`: the gradient stores every evaluation.
+            the result.
+        loop: `LoopOptions`, which gradients, scopes and exports set.
 
     Example:
 
@@ -55,13 +65,9 @@ class SolveRequest(NamedTuple):
     initial_state: Nest = None
     max_iter: int | tf.Tensor | None = None
     tol: float | tf.Tensor | None = None
-    limit: int | None = None
     seed: Any = None
     halting: Any = None
-    takes_last: bool | None = None
-    records_trace: bool = True
-    allows_compaction: bool = True
-    checkpoints: int | None = None
+    loop: LoopOptions = LoopOptions()
 
 
 def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
@@ -91,14 +97,13 @@ def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
     request = request._replace(
         max_iter=as_max_iter(request.max_iter), tol=as_tol(request.tol)
     )
-    if request.takes_last is not None:
-        check_boolean("takes_last", request.takes_last)
-    for name in ("records_trace", "allows_compaction"):
-        if type(getattr(request, name)) is not bool:
-            check_boolean(name, getattr(request, name))
+    if not isinstance(request.loop, LoopOptions):
+        raise ValueError(
+            "`loop` must be the `LoopOptions` of a gradient, a scope or an export. "
+            f"Received: loop={request.loop!r}."
+        )
     for name in ("limit", "checkpoints"):
-        if getattr(request, name) is not None:
-            check_count(name, getattr(request, name))
+        check_optional_count(name, getattr(request.loop, name))
     if request.halting is not None and not hasattr(request.halting, "update"):
         raise ValueError(
             "`halting` must be a `deq_keras.solvers.UnchangedAnswer` or None. "

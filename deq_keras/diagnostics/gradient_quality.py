@@ -14,7 +14,13 @@ from deq_keras.core.random import as_seed, normal_like
 from deq_keras.core.structure import Nest
 from deq_keras.diagnostics.subject import encoder, single_layer
 from deq_keras.gradients import AdjointReport, ImplicitGradient
-from deq_keras.solvers import GMRES, Anderson, FixedPointIteration, SolveRequest
+from deq_keras.solvers import (
+    GMRES,
+    Anderson,
+    FixedPointIteration,
+    LoopOptions,
+    SolveRequest,
+)
 
 Loss = Callable[[Nest], tf.Tensor]
 
@@ -130,7 +136,7 @@ def gradient_quality(
         value = layer.gradient.solve(problem, request, layer.solver).value
         with tape.stop_recording():
             solution = Anderson(max_iter, tol).solve(
-                problem, SolveRequest(value, records_trace=False)
+                problem, SolveRequest(value, loop=LoopOptions(records_trace=False))
             )
         # One evaluation at Anderson's equilibrium, which the gradient is attached to.
         equilibrium = ImplicitGradient(GMRES(max_iter, tol)).solve(

@@ -60,7 +60,7 @@ def residual_traces(
     """
     encode, layer = encoder(model), single_layer(model)
     problem = layer.problem(encode(inputs))
-    request = layer.request(problem, request)._replace(records_trace=True)
+    request = layer.request(problem, request)
     own = layer.solver.solve(problem, request).trace
     mode, _, suffix = layer.solver.stop_mode.partition("_")
     repeated: FixedPointSolver = copy.copy(layer.solver)

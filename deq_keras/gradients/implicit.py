@@ -22,7 +22,7 @@ from deq_keras.gradients.forward import (
     solve_without_gradient,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.solvers import FixedPointSolver, SolveRequest
+from deq_keras.solvers import FixedPointSolver, LoopOptions, SolveRequest
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -134,7 +134,7 @@ def solve_implicitly(
             # it. It starts at c, the first term of the Neumann series.
             adjoint = adjoint_solver.solve(
                 FixedPointProblem(_AdjointFunction(linearization, gated), constant),
-                SolveRequest(constant, records_trace=False),
+                SolveRequest(constant, loop=LoopOptions(records_trace=False)),
             )
             if is_recorded and record_adjoint is not None:
                 record_adjoint(adjoint_report(linearization, constant, adjoint))

@@ -108,7 +108,8 @@ class ReversibleGradient(EquilibriumGradient):
         # 1. A step advances a pair of states and evaluates f twice. The last evaluation
         # of the budget measures the residual.
         max_steps = (max_iter - 1) // 2
-        largest = max_steps if request.limit is None else (request.limit - 1) // 2
+        limit = request.loop.limit
+        largest = max_steps if limit is None else (limit - 1) // 2
         gate = nonfinite.GradientGate()
         gated, initial_state = problem.gated(gate), gate(request.initial_state)
         injection, weights, start = tree.map_structure(

@@ -77,7 +77,8 @@ def _unroll(
 ) -> Equilibrium:
     gate = nonfinite.GradientGate()
     request = request._replace(
-        initial_state=gate(request.initial_state), checkpoints=checkpoints
+        initial_state=gate(request.initial_state),
+        loop=request.loop._replace(checkpoints=checkpoints),
     )
     solution = solver.solve(problem.gated(gate), request)
     gate.close_if(nonfinite.has_failed(solution), problem.is_usable)

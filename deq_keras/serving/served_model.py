@@ -277,7 +277,9 @@ class _RequestScope(SolveScope):
             # Without a tolerance of its own, a solver stops at an exact equilibrium.
             own = tf.constant(0.0 if tol is None else tol, self._tolerance.dtype)
             tol = tf.where(self._tolerance >= 0, self._tolerance, own)
-        return request._replace(max_iter=max_iter, tol=tol, limit=self._limit)
+        return request._replace(
+            max_iter=max_iter, tol=tol, loop=request.loop._replace(limit=self._limit)
+        )
 
 
 def frozen(function, target):

@@ -4,7 +4,7 @@ import keras
 
 from deq_keras.core import serialization
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.request import SolveRequest
+from deq_keras.core.request import LoopOptions, SolveRequest
 from deq_keras.core.serialization import Config
 from deq_keras.core.splitting import Splitting
 from deq_keras.solvers.aitken import Aitken
@@ -44,6 +44,7 @@ __all__ = [
     "FixedPointSolver",
     "ForwardBackward",
     "LinearSolver",
+    "LoopOptions",
     "OperatorSplitting",
     "PeacemanRachford",
     "Solution",

@@ -61,8 +61,8 @@ class Solution(NamedTuple):
         """
         if self.trace.shape[0] == 0:
             raise ValueError(
-                "`best_evaluation` needs a trace. Solve with "
-                "SolveRequest(records_trace=True). Received: an empty trace."
+                "`best_evaluation` needs a trace. Solve with a request whose "
+                "LoopOptions have records_trace=True. Received: an empty trace."
             )
         is_finite = tf.math.is_finite(self.trace)
         infinite = tf.constant(float("inf"), self.trace.dtype)

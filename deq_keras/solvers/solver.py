@@ -45,8 +45,9 @@ class FixedPointSolver(Configured):
         max_iter: Positive integer. Budget of function evaluations (NFE). Defaults to
             `30`.
         tol: Non-negative float or `None`. A sample converges when its residual is at
-            most `tol`. `None` uses the whole budget and returns the last iterate.
-            Defaults to `1e-3`.
+            most `tol`. `None` uses the whole budget and returns the last iterate, also
+            if a request has a tolerance. Otherwise the result is the iterate with the
+            smallest residual. Defaults to `1e-3`.
         stop_mode: `"rel"` for |f(z) - z| / |f(z)| or `"abs"` for |f(z) - z|, with the
             Euclidean norm over one sample's whole state. `"rel_max"` and `"abs_max"`
             use the largest norm over positions (tokens, pixels). Use them if
@@ -100,28 +101,28 @@ class FixedPointSolver(Configured):
         """
         problem, request = FixedPointProblem.of(problem), check_request(request)
         seed = None if request.seed is None else as_seed(request.seed)
-        rule = self.stopping_rule(request)
+        rule, options = self.stopping_rule(request), request.loop
         budget = self.max_iter if request.max_iter is None else request.max_iter
         by_xla, is_vectorized = graphs.is_compiled_by_xla(), graphs.is_vectorized()
         is_step_checked = False
         largest = budget  # Determines shapes.
-        if tf.is_tensor(budget) and request.limit is not None:
-            largest = request.limit
+        if tf.is_tensor(budget) and options.limit is not None:
+            largest = options.limit
             budget = tf.minimum(budget, largest)
         # Noise depends on the row of a sample, so a solve with noise keeps all rows.
         is_compact = (
             self.compact
             and not is_vectorized
-            and request.allows_compaction
+            and options.allows_compaction
             and seed is None
             and problem.has_rows is not None
-            and request.checkpoints is None
+            and options.checkpoints is None
         )
         can_stop = (is_compact or rule.can_stop) and not is_vectorized
         state = self._first_state(rule, largest, budget, request, problem.is_usable)
         interval = None
-        if request.checkpoints is not None:
-            interval = -(-self._static(largest) // request.checkpoints)
+        if options.checkpoints is not None:
+            interval = -(-self._static(largest) // options.checkpoints)
             problem = problem.bound(problem.injection, weights=problem.weights)
 
         def advance(
@@ -295,9 +296,7 @@ class FixedPointSolver(Configured):
         """
         structure = StateStructure(request.initial_state)
         tol: Any = self.tol if request.tol is None else request.tol
-        takes_last = request.takes_last
-        if takes_last is None:
-            takes_last = request.halting is not None or tol is None
+        takes_last = request.halting is not None or self.tol is None
         if tol is not None:
             is_tensor = tf.is_tensor(tol)
             dtype = structure.dtype
@@ -356,7 +355,7 @@ class FixedPointSolver(Configured):
         infinite = tf.ensure_shape(infinite, point.shape[:1])
         status = first_status(infinite, is_usable)
         trace: Any = ()
-        if request.records_trace:
+        if request.loop.records_trace:
             shape = tf.stack([tf.maximum(largest, 1), tf.shape(point)[0]])
             trace = tf.fill(shape, tf.constant(float("nan"), point.dtype))
             rows = None if tf.is_tensor(largest) else largest

@@ -16,6 +16,7 @@ from deq_keras.solvers import (
     Anderson,
     Broyden,
     FixedPointSolver,
+    LoopOptions,
     Solution,
     SolveRequest,
 )
@@ -166,12 +167,14 @@ class Recorder:
         problem = self._layer.problem(inputs, mask)
         # Broyden's method traces much faster with a budget that is a tensor.
         budget = tf.constant(solver.max_iter)
-        request = request._replace(max_iter=budget, allows_compaction=False)
+        request = request._replace(
+            max_iter=budget, loop=request.loop._replace(allows_compaction=False)
+        )
         return solver.solve(problem, self._layer.request(problem, request))
 
     def _reference(self, solver: FixedPointSolver) -> Callable:
         def solve(inputs: Nest, mask: Nest) -> tuple[Nest, tf.Tensor]:
-            request = SolveRequest(records_trace=False)
+            request = SolveRequest(loop=LoopOptions(records_trace=False))
             solution = self._solve(solver, inputs, mask, request)
             answers = read_answers(self._answer, solution.value)
             return answers, tf.equal(solution.status, CONVERGED)

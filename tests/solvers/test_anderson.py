@@ -39,7 +39,7 @@ def _transport(num_problems=200, size=16, temperature=1e-4, penalty=3e-3):
 def test_kinks_do_not_stall_a_contraction():
     function, start = _transport()
     solver = solvers.Anderson(100, 1e-5, history=8)
-    request = solvers.SolveRequest(start, records_trace=False)
+    request = solvers.SolveRequest(start, loop=solvers.LoopOptions(records_trace=False))
     solution = tf.function(lambda: solver.solve(function, request), autograph=False)()
     # Without plain steps for stalled samples, 93.5 % converge with 8 columns.
     assert np.mean(solution.status == solvers.CONVERGED) > 0.98

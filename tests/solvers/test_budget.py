@@ -58,7 +58,9 @@ def test_budget_below_the_limit(solver_class):
     solver = solver_class(max_iter=5, tol=0.0)
     start = problem.initial_state
     for budget in (3, 5):
-        request = solvers.SolveRequest(start, tf.constant(budget), limit=5)
+        request = solvers.SolveRequest(
+            start, tf.constant(budget), loop=solvers.LoopOptions(limit=5)
+        )
         solution = solver.solve(problem.function, request)
         assert solution.batch_evaluations == budget
         expected = solution_of(solver, problem, max_iter=budget)

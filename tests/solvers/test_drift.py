@@ -20,7 +20,7 @@ DRIFTS = {
 
 
 def _solve(solver, function, start):
-    request = SolveRequest(start, records_trace=False)
+    request = SolveRequest(start, loop=solvers.LoopOptions(records_trace=False))
     return tf.function(lambda: solver.solve(function, request), autograph=False)()
 
 

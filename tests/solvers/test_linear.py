@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import solvers
-from deq_keras.solvers import SolveRequest
+from deq_keras.solvers import LoopOptions, SolveRequest
 from deq_keras.testing.problems import non_normal_matrix
 from tests.regimes import slow
 
@@ -131,7 +131,9 @@ def test_a_tensor_budget_equals_an_int(solver_class, exact_regime):
         problem = solvers.FixedPointProblem(
             Affine(tf.constant(matrices)), tf.constant(constant)
         )
-        request = SolveRequest(max_iter=max_iter, tol=1e-9, records_trace=False)
+        request = SolveRequest(
+            max_iter=max_iter, tol=1e-9, loop=LoopOptions(records_trace=False)
+        )
         return solver_class(40).solve(problem, request)
 
     whole, cut = solve(tf.constant(40)), solve(tf.constant(3))

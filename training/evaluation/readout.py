@@ -41,9 +41,7 @@ class EncoderSolverHead:
 
         def answer(inputs, budget):
             tol = self.layer.solver.tol
-            return self._answer(
-                inputs, tf.constant(budget), tf.constant(tol or 0.0), tol is None
-            )
+            return self._answer(inputs, tf.constant(budget), tf.constant(tol or 0.0))
 
         return answer
 
@@ -51,9 +49,8 @@ class EncoderSolverHead:
     def _answer(self):
         # Budgets and tolerances are tensors, so that one trace serves all of them.
         @tf.function(reduce_retracing=True, autograph=False)
-        def answer(inputs, budget, tol, takes_last):
-            # The solver cannot see in a tensor that there is no tolerance.
-            request = SolveRequest(max_iter=budget, tol=tol, takes_last=takes_last)
+        def answer(inputs, budget, tol):
+            request = SolveRequest(max_iter=budget, tol=tol)
             solution = self.layer.solve(self.encode(inputs), request)
             return self.classify(solution.value), {
                 "evaluations": solution.num_evaluations,

@@ -47,7 +47,7 @@ from deq_keras.layers.equilibrium.cell_build import stateful_scope
 from deq_keras.layers.equilibrium.defaults import choose_components, unquantized_policy
 from deq_keras.layers.equilibrium.metrics import SolveMetrics
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
-from deq_keras.solvers import SolveRequest
+from deq_keras.solvers import LoopOptions, SolveRequest
 
 # Inputs that may lack dense values.
 _INDIRECT = (tf.SparseTensor, tf.RaggedTensor, keras.KerasTensor)
@@ -466,9 +466,7 @@ class DEQ(keras.layers.Layer):
             self._first_state(problem, initial_state),
             max_iter,
             tol,
-            limit=limit,
-            takes_last=self._solver.tol is None,
-            records_trace=scope is not None,
+            loop=LoopOptions(limit, records_trace=scope is not None),
         )
         if scope is not None:
             request = scope.prepare(name, self, request)
@@ -514,10 +512,10 @@ class DEQ(keras.layers.Layer):
         request = SolveRequest(
             state,
             max_iter=budget,
-            limit=solver.max_iter,
             seed=next_seed(self.seed_generator) if is_random else None,
-            records_trace=False,
-            allows_compaction=False,
+            loop=LoopOptions(
+                solver.max_iter, records_trace=False, allows_compaction=False
+            ),
         )
         equilibrium = self._gradient.solve(
             problem, request, solver, self._metrics_of_solves.record_adjoint

@@ -157,20 +157,54 @@ def test_downsampling_equals_numpy():
     np.testing.assert_allclose(received, expected, atol=1e-12)
 
 
-def test_radon_transform_of_a_pixel():
-    """A loop over pixels and angles."""
-    images, num_angles = normal((1, 5, 8, 1)), 7
-    operator = layers.RadonTransform((5, 8, 1), num_angles)
-    expected = np.zeros((num_angles, operator.num_bins))
-    for k, row, column in np.ndindex(num_angles, 5, 8):
-        angle = k * np.pi / num_angles
-        t = (column - 3.5) * np.cos(angle) + (row - 2) * np.sin(angle)
-        place = t + operator.num_bins // 2
-        low = min(int(place), operator.num_bins - 2)
-        expected[k, low] += (1 - (place - low)) * images[0, row, column, 0]
-        expected[k, low + 1] += (place - low) * images[0, row, column, 0]
-    received = operator.call(tf.constant(images))[0, ..., 0]
-    np.testing.assert_allclose(received, expected, atol=1e-12)
+def _area_before(row, column, angle, limit):
+    """Area of a pixel where x cos + y sin < limit, by clipping its square."""
+    corners = np.array([row, column]) + [
+        (-0.5, -0.5),
+        (-0.5, 0.5),
+        (0.5, 0.5),
+        (0.5, -0.5),
+    ]
+    heights = corners @ [np.sin(angle), np.cos(angle)] - limit
+    polygon = []
+    for i in range(4):
+        (one, two), (before, after) = corners[[i - 1, i]], heights[[i - 1, i]]
+        if (before < 0) != (after < 0):
+            polygon.append(one + (two - one) * before / (before - after))
+        if after < 0:
+            polygon.append(two)
+    y, x = np.array(polygon or [(0, 0)]).T
+    return abs(x @ np.roll(y, 1) - y @ np.roll(x, 1)) / 2
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 1), (5, 3, 1), (1, 1, 1)])
+def test_radon_transform_measures_areas_of_pixels_in_strips(shape):
+    """Against clipped polygons, at 12 angles: 0, 15, 30, 45 ... degrees."""
+    operator = layers.RadonTransform(shape, 12)
+    matrix = _matrix_of(operator).reshape(12, operator.num_bins, *shape[:2])
+    for k, b, row, column in np.ndindex(*matrix.shape):
+        place = row - (shape[0] - 1) / 2, column - (shape[1] - 1) / 2, k * np.pi / 12
+        t = b - operator.num_bins // 2
+        area = _area_before(*place, t + 0.5) - _area_before(*place, t - 0.5)
+        assert matrix[k, b, row, column] == pytest.approx(area, abs=1e-12)
+    # The outermost bins are needed, and enough.
+    np.testing.assert_allclose(matrix.sum(axis=1), 1, rtol=1e-12)
+    assert matrix[:, [0, -1]].any()
+
+
+def test_radon_transform_of_a_gaussian():
+    """Against its line integrals, which are known for every angle."""
+    y, x = np.mgrid[:65, :65] - 32.0
+    image = np.exp(-((x - 3) ** 2 + (y - 5) ** 2) / 32)
+    for num_angles in (12, 7):
+        operator = layers.RadonTransform((65, 65, 1), num_angles)
+        received = operator.call(tf.constant(image[None, ..., None]))[0, ..., 0]
+        angles = np.pi / num_angles * np.arange(num_angles)[:, None]
+        bins = np.arange(operator.num_bins) - operator.num_bins // 2
+        distances = bins - 3 * np.cos(angles) - 5 * np.sin(angles)
+        expected = 4 * np.sqrt(2 * np.pi) * np.exp(-(distances**2) / 32)
+        errors = np.linalg.norm(received - expected, axis=1)
+        assert np.all(errors <= 0.005 * np.linalg.norm(expected, axis=1))
 
 
 def test_norms_of_known_operators():

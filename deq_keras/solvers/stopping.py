@@ -9,11 +9,8 @@ from keras import tree
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count
 from deq_keras.core.readout import check_answer, equal_answers, read_answers
-from deq_keras.core.structure import (
-    Nest,
-    StateStructure,
-    squared_norm,
-)
+from deq_keras.core.rounding import EPSILON
+from deq_keras.core.structure import Nest, StateStructure, squared_norm
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, UNCHANGED
 
 # A relative residual divides by at least this fraction of the largest entry of the
@@ -22,6 +19,11 @@ _TINY = 1e-12
 
 # Norms below this number may have lost entries, whose squares underflow in float32.
 _SMALLEST_NORM = 1e-15
+
+# A growth of the norm by fewer epsilons of the dtype is rounding. The norms of
+# normalized states differ by up to two (`l2_normalize` and `LayerNormalization` in four
+# dtypes, 2 to 1e6 features).
+_LARGEST_ROUNDING = 4.0
 
 STOP_MODES = ("rel", "abs", "rel_max", "abs_max")
 
@@ -158,12 +160,12 @@ class Progress(NamedTuple):
 class StoppingRule(NamedTuple):
     """The stopping rule of one solve.
 
-    A small relative residual r = |f(z) - z| / |f(z)| does not prove convergence: the
-    iterates of f(z) = z + u grow without limit, and r falls like 1 / n. From the
-    contraction factor a of the residual (here, over its smallest value so far), the
-    remaining distance is about |g| / (1 - a), relative to the state r / (1 - a). A
-    sample whose state still grows is therefore converged only if this distance is below
-    1/3, that is if 1 - a > 3 r.
+    A small relative residual |f(z) - z| / |f(z)| does not prove convergence: the
+    iterates of f(z) = z + u grow without limit, and the residual falls like 1 / n. Let
+    q be the growth of |f(z)| since the last evaluation, relative to |f(z)|, and a the
+    contraction factor of the residual (here, over its smallest value so far). The
+    remaining growth is about q / (1 - a). A sample is converged only if it is below
+    1/3, that is if 1 - a > 3 q, or if q is not larger than rounding.
 
     Attributes:
         structure: `StateStructure` of the state.
@@ -240,13 +242,15 @@ class StoppingRule(NamedTuple):
             if self.tol is not None:
                 has_converged = error <= self.tol
                 if self.stop_mode.startswith("rel"):
-                    # The state still grows, and its residual hardly falls.
-                    limit = (1.0 - 3.0 * error) * progress.residual
-                    is_drifting = (size > progress.size) & (norm >= limit)
+                    # Rounding alone changes the norm of a normalized state.
+                    rounding = self._epsilon * size
+                    growth = size - progress.size
+                    remaining = 1.0 - 3.0 * tf.math.divide_no_nan(growth, size)
+                    is_drifting = growth > _LARGEST_ROUNDING * rounding
+                    is_drifting &= norm >= remaining * progress.residual
                     # It jumped to where rounding hides its residual.
-                    epsilon = 2.0**-23 if size.dtype == tf.float32 else 2.0**-52
                     is_drifting |= (size > 2.0 * progress.size) & (
-                        epsilon * size >= progress.residual
+                        rounding >= progress.residual
                     )
                     has_converged &= ~is_drifting
                 new = tf.where(has_converged, tf.constant(CONVERGED, tf.int64), new)
@@ -298,6 +302,11 @@ class StoppingRule(NamedTuple):
             smallest = tf.minimum(norm, smallest)
         progress = Progress(answers, progress.start, smallest, size)
         return error, status, running, progress
+
+    @property
+    def _epsilon(self) -> float:
+        """Epsilon of the coarsest dtype of the state."""
+        return max(EPSILON[leaf.dtype] for leaf in self.structure.leaves)
 
     def _error(self, norm: tf.Tensor, size: tf.Tensor, progress: Progress) -> tf.Tensor:
         """Returns the residual that `stop_mode` defines, from |f(z) - z| and |f(z)|."""

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
@@ -42,6 +43,15 @@ def is_being_traced(graph: tf.Graph) -> bool:
             return True
         current = getattr(current, "outer_graph", None)
     return False
+
+
+def stateless_scope() -> keras.StatelessScope | None:
+    """Returns the innermost `keras.StatelessScope`, or `None` outside of any.
+
+    Keras offers no public function for this, but each scope knows the one around it.
+    """
+    with keras.StatelessScope(initialize_variables=False) as inner:
+        return inner.original_scope
 
 
 def nodes(graph: tf.Graph) -> Iterator[Any]:

@@ -58,13 +58,13 @@ def zero_nonfinite_samples(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
     """Replaces samples with non-finite inputs by zeros.
 
     Args:
-        inputs: Nest of `(batch, ...)` tensors.
+        inputs: Nest of `(batch, ...)` tensors, some of which can be `None`.
 
     Returns:
         The inputs, and a mask of usable samples: a Boolean tensor `(batch,)`, or `None`
         if no input is floating-point.
     """
-    leaves = tree.flatten(inputs)
+    leaves = [leaf for leaf in tree.flatten(inputs) if leaf is not None]
     # Only several tensors, or a scalar, can disagree in their number of rows.
     if len(leaves) > 1 or not leaves[0].shape.rank:
         if floating(inputs):
@@ -265,9 +265,11 @@ class GradientGate:
 
 
 def floating(tensors: Nest | Iterable[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the floating-point leaves of a nest."""
+    """Returns the floating-point leaves of a nest, without leaves that are `None`."""
     leaves = []
-    for leaf in map(tf.convert_to_tensor, tree.flatten(tensors)):
-        if leaf.dtype.is_floating:
-            leaves.append(leaf)
+    for leaf in tree.flatten(tensors):
+        if leaf is not None:
+            leaf = tf.convert_to_tensor(leaf)
+            if leaf.dtype.is_floating:
+                leaves.append(leaf)
     return leaves

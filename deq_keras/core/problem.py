@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import nonfinite
-from deq_keras.core.graphs import differentiable_by_xla
+from deq_keras.core.graphs import differentiable_by_xla, stateless_scope
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.splitting import Splitting
 from deq_keras.core.structure import Nest, masked
@@ -108,8 +108,7 @@ class FixedPointProblem:
         """The tensors that f reads as its variables, in the dtype of the variables."""
         if self._weights is not None:
             return self._weights
-        with keras.StatelessScope(initialize_variables=False) as inner:
-            scope = inner.original_scope  # `stateless_call` enters one.
+        scope = stateless_scope()  # `stateless_call` enters one.
         tensors = []
         for variable in self._variables:
             value = None if scope is None else scope.get_current_value(variable)

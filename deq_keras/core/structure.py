@@ -221,11 +221,14 @@ def where_rows(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:
         A nest with the structure of `otherwise`.
     """
     masks = {1: mask}  # By rank.
-    others, leaves = tree.flatten(otherwise), []
+    others, leaves = tree.flatten(otherwise), list[Any]()
     if tree.is_nested(chosen):
         tree.assert_same_structure(chosen, otherwise)
     sources = tree.flatten(chosen)
     for i, other in enumerate(others):
+        if other is None:  # An absent input.
+            leaves.append(other)
+            continue
         leaf, rank = sources[i if len(sources) > 1 else 0], other.shape.rank
         if rank not in masks:
             masks[rank] = tf.reshape(mask, [-1] + [1] * (rank - 1))

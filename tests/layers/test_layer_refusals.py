@@ -256,10 +256,12 @@ CALLS = [
     (lambda: _set(solver="nonsense"), "solver"),
     # Inputs, states, masks and budgets of a call.
     (lambda: _call(None), "inputs"),
-    (lambda: _call({"a": INPUTS, "b": None}), "inputs"),
+    (lambda: _call({"a": None, "b": None}), "inputs"),
     (lambda: _call(tf.sparse.from_dense(INPUTS)), "inputs"),
     (lambda: _call([INPUTS, tf.ragged.constant([[1.0], []])]), "inputs"),
-    (lambda: _call(keras.Input((3,), sparse=True)), "inputs"),
+    (lambda: _call(keras.Input((3,), ragged=True)), "inputs"),
+    (lambda: _call([INPUTS, INPUTS], layers.DenseCell(3)), "inputs"),
+    (lambda: _call({"a": INPUTS}, layers.TransformerCell(3, 1, 3)), "inputs"),
     (
         lambda: _call_functions(
             lambda z, u: z + u[0], lambda u: u[0], inputs=[INPUTS, INPUTS[:2]]

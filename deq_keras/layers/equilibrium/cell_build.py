@@ -17,9 +17,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras import tree
 
+from deq_keras.core.graphs import stateless_scope
 from deq_keras.core.structure import Nest
+from deq_keras.layers.equilibrium.cell_problem import placeholders
 
 
 def trace_and_build(
@@ -45,10 +46,7 @@ def trace_and_build(
     with stateful_scope(), _eager_builds(layer, known):
         graph = tf.__internal__.FuncGraph("build")
         with graph.as_default():
-            inputs = tree.map_structure(
-                lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape), specs
-            )
-            outputs = function(inputs)
+            outputs = function(placeholders(specs))
         for one in layer._flatten_layers():
             del one._losses[num_losses.get(one, 0) :]
         others = [one for one in layer.variables if id(one) not in known]
@@ -59,10 +57,8 @@ def trace_and_build(
 @contextlib.contextmanager
 def stateful_scope() -> Iterator[None]:
     """Leaves the graphs and `keras.StatelessScope`s of the caller, for a scope."""
-    scope = keras.StatelessScope(initialize_variables=False)
-    with scope:
-        outer = scope.original_scope
-    with tf.init_scope():
+    scope, outer = keras.StatelessScope(initialize_variables=False), stateless_scope()
+    with tf.init_scope(), tf.variable_creator_scope(_create_eagerly):
         try:
             # The end of a scope restores what was active before.
             scope.original_scope = None
@@ -71,6 +67,15 @@ def stateful_scope() -> Iterator[None]:
         finally:
             scope.original_scope = outer
             scope.__exit__()
+
+
+def _create_eagerly(next_creator: Callable[..., Any], **options: Any) -> Any:
+    # A `tf.function` that creates variables is traced a second time. A Keras scope
+    # around it, such as that of a model whose `call` is a `tf.function`, would still
+    # hold the updates of the first trace, tensors of a graph that is gone.
+    if tf.executing_eagerly():
+        options["experimental_enable_variable_lifting"] = False
+    return next_creator(**options)
 
 
 @contextlib.contextmanager

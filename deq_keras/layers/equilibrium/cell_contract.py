@@ -21,6 +21,8 @@ from deq_keras.layers.equilibrium.cell_problem import (
     cell_state,
     is_functional,
     is_rnn_cell,
+    map_tensors,
+    num_rows,
 )
 from deq_keras.solvers import FixedPointSolver
 
@@ -145,7 +147,7 @@ def _message(error: Exception) -> str:
 
 
 def _shapes(nest: Nest) -> Any:
-    return tree.map_structure(lambda leaf: str(tuple(leaf.shape)), nest)
+    return map_tensors(lambda leaf: str(tuple(leaf.shape)), nest)
 
 
 def check_cell(layer: Any, state: Nest, injection: Nest, training: bool) -> Nest | None:
@@ -255,7 +257,17 @@ def build_cell(layer: Any, inputs_shape: Nest) -> Nest:
     layer._checked_modes.clear()  # An earlier build may have failed after its trace.
 
     def trace(inputs: Nest) -> tuple[Nest, Nest]:
-        injection = layer.inject(inputs)
+        try:
+            injection = layer.inject(inputs)
+        except (AttributeError, KeyError) as error:
+            if not tree.is_nested(getattr(error, "obj", inputs)):
+                raise  # It is not about the list or dict of the inputs.
+            raise ValueError(
+                f"`{type(cell).__name__}.inject` failed for several inputs. "
+                "Concatenate them if the cell takes one tensor, or write a cell whose "
+                f"`inject` takes them. Received: inputs={_shapes(inputs)}. "
+                f"Error: {_message(error)}"
+            ) from error
         _check_injection(cell, injection)
         start = cell_state(cell, injection)
         # The initial state may be the injection itself.
@@ -308,7 +320,7 @@ def _examples(specs: Nest, value: Nest) -> Iterator[Nest]:
         specs: Nest of `tf.TensorSpec` of the inputs.
         value: Nest of symbolic tensors: f of the initial state.
     """
-    leaves = tree.flatten(specs)
+    leaves = [spec for spec in tree.flatten(specs) if spec is not None]
     # A cell that knows its batch size returns as many samples, or an input has an axis
     # of this length. Layers that divide positions need more than two of them.
     nests = [*leaves, *tree.flatten(value)]
@@ -320,17 +332,17 @@ def _examples(specs: Nest, value: Nest) -> Iterator[Nest]:
     random = np.random.default_rng(0)
 
     def draw(spec: tf.TensorSpec) -> tf.Tensor:
-        shape = [num_rows, *(axis or length for axis in spec.shape[1:])]
+        shape = [rows_drawn, *(axis or length for axis in spec.shape[1:])]
         if not spec.dtype.is_floating:
             return tf.zeros(shape, spec.dtype)
         return tf.cast(random.normal(size=shape), spec.dtype)
 
-    for num_rows, length in sizes:
+    for rows_drawn, length in sizes:
         numbers = [
-            num_rows * math.prod(a or length for a in s.shape[1:]) for s in leaves
+            rows_drawn * math.prod(a or length for a in s.shape[1:]) for s in leaves
         ]
-        if num_rows in rows or sum(numbers) <= _MOST_NUMBERS:
-            yield tree.map_structure(draw, specs)
+        if rows_drawn in rows or sum(numbers) <= _MOST_NUMBERS:
+            yield map_tensors(draw, specs)
 
 
 def check_samples(
@@ -357,9 +369,10 @@ def check_samples(
                 f"`{type(layer.cell).__name__}.call` must compute each sample (an "
                 "index of the first axis) independently of the others, because a "
                 "solver stops samples one by one. If the first axis holds the nodes of "
-                "one graph or the parts of one system, which is one sample, add a "
-                "batch axis of 1: call the layer with inputs[None], and put the nodes "
-                "on axis 1. Do not normalize, attend or accumulate over the batch. "
+                "one graph or the parts of one system, which is one sample, put them "
+                "on axis 1 and call the layer with inputs[None]. A cell for a batch of "
+                "1 alone needs inputs that say so: keras.Input(batch_shape=(1, ...)). "
+                "Do not normalize, attend or accumulate over the batch. "
                 f"Received: cell={type(layer.cell).__name__}, whose result for samples "
                 f"changed with other samples, for inputs={_shapes(inputs)}."
             )
@@ -369,8 +382,8 @@ def check_samples(
 
 def _are_coupled(layer: Any, inputs: Nest, mask: tf.Tensor | None) -> bool | None:
     """Returns whether some samples of f change if others do, or `None` if unknown."""
-    num_rows = tree.flatten(inputs)[0].shape[0]
-    if num_rows < 2 or not _is_created(layer.cell):
+    batch_size = num_rows(inputs)
+    if batch_size < 2 or not _is_created(layer.cell):
         return None
     random = np.random.default_rng(0)
     # Drops the losses and updates of `inject`.
@@ -399,7 +412,7 @@ def _are_coupled(layer: Any, inputs: Nest, mask: tf.Tensor | None) -> bool | Non
             )(tree.map_structure(lambda leaf: add_noise(leaf, True, rows), state))
             return [tf.cast(leaf, tf.float64).numpy() for leaf in tree.flatten(value)]
 
-        nobody, everybody = np.zeros(num_rows, bool), np.ones(num_rows, bool)
+        nobody, everybody = np.zeros(batch_size, bool), np.ones(batch_size, bool)
         state = cell_state(layer.cell, injection)
         state = tree.map_structure(lambda leaf: add_noise(leaf, True, everybody), state)
         dtypes = [leaf.dtype for leaf in tree.flatten(state)]
@@ -418,7 +431,7 @@ def _are_coupled(layer: Any, inputs: Nest, mask: tf.Tensor | None) -> bool | Non
 
         if not any(np.isfinite(leaf).any() for leaf in before):
             return None
-        half = random.permutation(num_rows) < num_rows // 2
+        half = random.permutation(batch_size) < batch_size // 2
         if not any(differs(changed(rows), ~rows) for rows in (half, ~half)):
             return False
         # Python code in a cell, such as a draw of NumPy, may change any call.

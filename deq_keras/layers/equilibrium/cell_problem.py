@@ -152,7 +152,7 @@ class InjectionRows:
         size, for example after a reshape to `(-1, features)`.
         """
         specs = [
-            tree.map_structure(
+            map_tensors(
                 lambda leaf: tf.TensorSpec([batch, *leaf.shape[1:]], leaf.dtype), inputs
             )
             for batch in (2, 3)
@@ -171,9 +171,7 @@ def _trace(inject: Callable[[Nest, bool], Nest], specs: Nest, training: bool) ->
     # Keep the trace out of the caller's graph, and its losses out of the cell.
     graph = tf.__internal__.FuncGraph("rows")
     with tf.init_scope(), keras.StatelessScope(), graph.as_default():
-        inputs = tree.map_structure(
-            lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape), specs
-        )
+        inputs = placeholders(specs)
         return tree.map_structure(tf.convert_to_tensor, inject(inputs, training))
 
 
@@ -187,6 +185,25 @@ def _has_rows(two: tf.Tensor, three: tf.Tensor) -> bool | str:
     if None in sizes[0] or (sizes[0] != sizes[1] and sizes != ([2], [3])):
         return "unknown"
     return sizes[0] != sizes[1]
+
+
+def map_tensors(function: Callable[[Any], Any], inputs: Nest) -> Nest:
+    """Maps the tensors of inputs; those that are absent stay `None`."""
+    return tree.map_structure(
+        lambda leaf: None if leaf is None else function(leaf), inputs
+    )
+
+
+def placeholders(specs: Nest) -> Nest:
+    """Returns placeholders in the graph being built for a nest of `tf.TensorSpec`."""
+    return map_tensors(
+        lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape), specs
+    )
+
+
+def num_rows(inputs: Nest) -> Any:
+    """Returns the static batch size of inputs."""
+    return next(leaf.shape[0] for leaf in tree.flatten(inputs) if leaf is not None)
 
 
 def single_mask(mask: Nest | None) -> tf.Tensor | None:
@@ -240,11 +257,14 @@ def cast_floating(dtype: str, tensors: Nest, dtypes: Sequence[tf.DType] = ()) ->
 
     Args:
         dtype: Dtype of the tensors.
-        tensors: Nest of tensors.
+        tensors: Nest of tensors, some of which can be `None`.
         dtypes: Dtypes of the first leaves, which replace `dtype`.
     """
-    first, leaves = iter(dtypes), []
+    first, leaves = iter(dtypes), list[Any]()
     for leaf in tree.flatten(tensors):
+        if leaf is None:
+            leaves.append(leaf)
+            continue
         leaf, to = tf.convert_to_tensor(leaf), next(first, dtype)
         leaves.append(tf.cast(leaf, to) if leaf.dtype.is_floating else leaf)
     return tree.pack_sequence_as(tensors, leaves)

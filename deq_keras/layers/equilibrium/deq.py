@@ -115,12 +115,13 @@ class DEQ(keras.layers.Layer):
     `initial_state` later. Then compile the model again.
 
     Call arguments:
-        inputs: Nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
-            with a non-finite input does not affect other samples and has no gradient.
-            Its output is NaN at inference. In training its output is its initial state,
-            or NaN if all samples fail, so that the loss shows the failure. If f becomes
-            non-finite where a training step differentiates it, the step has no gradient
-            through the layer.
+        inputs: Nest of tensors `(batch, ...)`, passed to the cell's `inject`. Some can
+            be `None`, as with `keras.Input(optional=True)`, if the cell accepts it. A
+            sample with a non-finite input does not affect other samples and has no
+            gradient. Its output is NaN at inference. In training its output is its
+            initial state, or NaN if all samples fail, so that the loss shows the
+            failure. If f becomes non-finite where a training step differentiates it,
+            the step has no gradient through the layer.
         initial_state: Optional state to start from (a warm start), instead of the
             layer's initial state, where non-finite samples start.
         mask: Optional Boolean tensor `(batch, ...)`, false at positions of the state
@@ -337,11 +338,12 @@ class DEQ(keras.layers.Layer):
     # === Build ===
 
     def __call__(self, inputs: Nest, *args: Any, **kwargs: Any) -> Any:
-        for leaf in tree.flatten(inputs):
+        leaves = tree.flatten(inputs)
+        for leaf in leaves:
             if leaf is None or isinstance(leaf, _INDIRECT):
                 _check_inputs(inputs)
         if not self.built:
-            self._input_dtypes = tuple(map(_other_dtype, tree.flatten(inputs)))
+            self._input_dtypes = tuple(map(_other_dtype, leaves))
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, inputs_shape: Nest, initial_state_shape: Nest = None) -> None:
@@ -365,7 +367,7 @@ class DEQ(keras.layers.Layer):
         if not self.built:
             self.build(inputs_shape)
         inputs = tree.map_structure(
-            lambda spec: keras.KerasTensor(tuple(spec.shape), spec.dtype.name),
+            lambda spec: spec and keras.KerasTensor(spec.shape, spec.dtype.name),
             self._input_specs(inputs_shape),
         )
         outputs = self.compute_output_spec(inputs)
@@ -374,6 +376,7 @@ class DEQ(keras.layers.Layer):
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Nest:
         # The dtypes of a state can differ from the layer's, which Keras would assume.
         # The output has the spec of the initial state, so no solve is needed.
+        args, kwargs = tree.map_structure(_dense_spec, (args, kwargs))
         return compute_output_spec(self._spec, *args, **kwargs)
 
     def _spec(
@@ -404,12 +407,12 @@ class DEQ(keras.layers.Layer):
     def _input_specs(self, inputs_shape: Nest) -> Nest:
         """Returns a nest of `tf.TensorSpec` for a nest of shapes."""
         dtypes = iter(self._input_dtypes)
-        return tree.map_shape_structure(
-            lambda shape: tf.TensorSpec(
-                shape, next(dtypes, None) or self.compute_dtype
-            ),
-            inputs_shape,
-        )
+
+        def spec(shape: Any) -> tf.TensorSpec | None:
+            dtype = next(dtypes, None) or self.compute_dtype
+            return None if shape is None else tf.TensorSpec(shape, dtype)
+
+        return tree.map_shape_structure(spec, inputs_shape)
 
     # === Call ===
 
@@ -426,7 +429,7 @@ class DEQ(keras.layers.Layer):
             max_iter, tol = _checked_budget(max_iter, tol)
         if not self._checked_samples and tf.executing_eagerly():
             cell_contract.check_samples(self, [inputs], cell_problem.single_mask(mask))
-            self._checked_samples = tree.flatten(inputs)[0].shape[0] > 1
+            self._checked_samples = cell_problem.num_rows(inputs) > 1
         problem = self.problem(inputs, mask, bool(training))
         solve = self._train if training else self._infer
         value, solution = solve(problem, initial_state, max_iter, tol)
@@ -865,22 +868,29 @@ def _number(value: Any) -> Any:
 
 
 def _check_inputs(inputs: Nest) -> None:
-    """Raises `ValueError` if an input is not a dense tensor."""
+    """Raises `ValueError` if an input is not a dense tensor, or if all are `None`."""
+    if all(leaf is None for leaf in tree.flatten(inputs)):
+        raise ValueError(
+            "The inputs of a DEQ layer must contain a tensor. Only some of several "
+            f"inputs can be absent. Received: inputs={inputs}."
+        )
     for name, leaf in named_leaves(inputs, "inputs"):
-        if leaf is None:
-            raise ValueError(
-                "The inputs of a DEQ layer must be tensors. Leave out inputs that are "
-                f"not used. Received: {name}=None."
-            )
-        is_dense = not isinstance(leaf, tf.SparseTensor | tf.RaggedTensor)
-        if isinstance(leaf, keras.KerasTensor):
-            is_dense = not leaf.sparse and not leaf.ragged
-        if not is_dense:
+        # The attribute `sparse` of a symbolic tensor says nothing about its values:
+        # Keras 3.15 sets it for products with a number.
+        if isinstance(leaf, tf.SparseTensor | tf.RaggedTensor) or (
+            isinstance(leaf, keras.KerasTensor) and leaf.ragged
+        ):
             raise ValueError(
                 "The inputs of a DEQ layer must be dense tensors. Convert sparse ones "
                 "with `tf.sparse.to_dense`, and ragged ones with `to_tensor`. "
                 f"Received: {name}={leaf!r}."
             )
+
+
+def _dense_spec(leaf: Any) -> Any:
+    if isinstance(leaf, keras.KerasTensor) and leaf.sparse:
+        return keras.KerasTensor(leaf.shape, leaf.dtype)
+    return leaf
 
 
 def _other_dtype(leaf: Any) -> str | None:

@@ -12,9 +12,9 @@ from keras import ops
 
 from deq_keras import gradients, solvers
 from deq_keras.core import nonfinite, replicas
-from deq_keras.core.graphs import is_in_control_flow
+from deq_keras.core.graphs import is_in_control_flow, stateless_scope
 from deq_keras.layers.equilibrium.defaults import takes_plain_steps
-from deq_keras.metrics import GradientError, RunningMean, StepMean
+from deq_keras.metrics import GradientError, StepMean
 from deq_keras.metrics.means import WatchedMean
 
 
@@ -27,19 +27,24 @@ class SolveMetrics:
 
     def __init__(self, layer: Any) -> None:
         self._layer = weakref.ref(layer)
-        self.evaluations = RunningMean()
-        self.residual = RunningMean()
-        self.converged = RunningMean()
-        self.failed = RunningMean()
+        self.evaluations = StepMean()
+        self.residual = StepMean()
+        self.converged = StepMean()
+        self.failed = StepMean()
         self.adjoint_evaluations = StepMean()
         self.adjoint_residual = StepMean()
         self.gradient_error = GradientError()
         self.loss_error = StepMean()
-        self.penalty = RunningMean()
+        self.penalty = StepMean()
         self.lost = LostEquilibrium(layer)
         self._model: Any = None
         self._checked_components: Any = None
         self._name(layer.name)
+        for metric in self._all():
+            metric.is_updated = False  # No step has been traced.
+
+    def _all(self) -> list[StepMean]:
+        return [one for one in vars(self).values() if isinstance(one, StepMean)]
 
     def logged(self) -> list[keras.metrics.Metric]:
         """Returns the metrics of the layer's components."""
@@ -71,17 +76,24 @@ class SolveMetrics:
         """
         layer: Any = self._layer()
         self._name_after_model(layer)
+        # A model whose `call` is a `tf.function` can reuse in each step what Keras
+        # traced when it inferred shapes, in a scope that drops updates.
+        has_effect = stateless_scope() is None
+        # TensorFlow cannot record the adjoint in a loop.
+        has_adjoint = has_effect and not (training and is_in_control_flow())
+        for metric in self._all():
+            metric.is_updated = has_effect
+        for metric in (
+            self.adjoint_evaluations,
+            self.adjoint_residual,
+            self.gradient_error,
+            self.loss_error,
+        ):
+            metric.is_updated = has_adjoint
         self.evaluations.update_state(solution.num_evaluations)
         self.residual.update_state(solution.residual)
         self.converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
         self.failed.update_state(tf.equal(solution.status, solvers.DIVERGED))
-        if layer.gradient.has_adjoint:
-            # TensorFlow cannot record the adjoint in a loop.
-            is_recorded = not (training and is_in_control_flow())
-            self.adjoint_evaluations.is_updated = is_recorded
-            self.adjoint_residual.is_updated = is_recorded
-            self.gradient_error.is_updated = is_recorded
-            self.loss_error.is_updated = is_recorded
         if training:
             self._warn_if_unlike(layer, solution)
             self.lost.record(layer, solution)
@@ -138,7 +150,7 @@ class SolveMetrics:
 
     def _name(self, prefix: str) -> None:
         for suffix, metric in vars(self).items():
-            if isinstance(metric, keras.metrics.Metric):
+            if isinstance(metric, StepMean):
                 metric.name = f"{prefix}_{suffix}"
 
     def _warn_if_unlike(self, layer: Any, solution: solvers.Solution) -> None:

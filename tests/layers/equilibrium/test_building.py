@@ -1,6 +1,7 @@
 """A layer creates its weights at its first call, and is freed with its model."""
 
 import gc
+import warnings
 import weakref
 
 import keras
@@ -9,7 +10,7 @@ import pytest
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import gradients, layers
+from deq_keras import gradients, layers, solvers
 from deq_keras.core.custom_gradient import custom_gradient
 from tests import harness
 from tests.layers.cells import TwoScaleCell
@@ -97,6 +98,67 @@ def test_in_a_subclassed_model_of_named_inputs():
     model = Subclassed(layers.DEQ(TwoScaleCell(3), SOLVER, regularizer=None))
     model.compile("sgd", "mse")
     model.fit({"x": VECTORS, "y": VECTORS}, VECTORS[:, 0], verbose=0)
+
+
+class InAFunction(keras.Model):
+    """A model whose `call` is a `tf.function`."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.head = layer, keras.layers.Dense(1)
+
+    @tf.function
+    def call(self, inputs, training=False):
+        return self.head(self.layer(inputs, training=training))
+
+
+@pytest.mark.parametrize("is_called", [False, True])
+def test_in_a_model_whose_call_is_a_function(is_called):
+    layer = layers.DEQ(layers.DenseCell(6), SOLVER, "phantom", None, name="deq")
+    model = InAFunction(layer)
+    assert model.predict(VECTORS, verbose=0).shape == (4, 1)
+    model = InAFunction(layer)
+    if is_called:  # Else Keras traces the step where it drops updates.
+        expected = model.head(layer(VECTORS))
+        harness.assert_close(model(VECTORS), expected, 1e-6)
+    model.compile("sgd", "mse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras: no gradients for the head.
+        history = model.fit(VECTORS, VECTORS[:, :1], verbose=0).history
+    names = {"deq_evaluations", "deq_residual", "deq_converged", "deq_failed"}
+    assert set(history) == {"loss"} | (names if is_called else set())
+    assert np.all(np.isfinite(list(history.values())))
+
+
+@keras.saving.register_keras_serializable("tests")
+class OptionalCell(layers.EquilibriumCell):
+    """z = tanh(z) / 2 + a + b, without b if it is absent."""
+
+    def inject(self, inputs, training=False):
+        a, b = inputs["a"], inputs["b"]
+        return a if b is None else a + b
+
+    def call(self, state, injection):
+        return 0.5 * keras.ops.tanh(state) + injection
+
+
+def test_inputs_that_are_products_or_absent(tmp_path):
+    """Keras marks a product with a number as sparse."""
+    a, b = keras.Input((6,), name="a"), keras.Input((6,), name="b", optional=True)
+    layer = layers.DEQ(OptionalCell(), solvers.Anderson(tol=1e-6))
+    model = keras.Model({"a": a, "b": b}, layer({"a": 0.5 * a, "b": b}))
+    model.save(tmp_path / "model.keras")
+    for one in (model, keras.models.load_model(tmp_path / "model.keras")):
+        for b in (None, VECTORS):
+            state, injected = one({"a": VECTORS, "b": b}).numpy(), 0.5 * VECTORS
+            injected += 0.0 if b is None else b
+            bad = np.abs(0.5 * np.tanh(state) + injected - state)
+            assert bad.max() < 1e-5
+    assert layer({"a": VECTORS, "b": None}, training=True).shape == (4, 6)
+    inputs = keras.Input((6,), sparse=True)
+    model = keras.Model(inputs, layers.DEQ(layers.DenseCell(6))(inputs))
+    with pytest.raises(ValueError, match="dense"):
+        model(tf.sparse.from_dense(VECTORS))
 
 
 class GroupNormalizedCell(layers.EquilibriumCell):

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import keras
+
 from .. import registry
 from ..errors import InputError
 from ..files import saved_model
@@ -36,7 +38,10 @@ def load(path, config):
         model = job.build_model()
         source = saved_model.load(path, "Give another --checkpoint.")
         _copy(_network(source), _network(model), path)
+        if not _copy_normalization(source, model):
+            _check_normalization(config)
         return job, model
+    _check_normalization(config)
     state_dict = checkpoint_file.read(path)
     try:
         return job, job.load_reference(state_dict)
@@ -47,6 +52,35 @@ def load(path, config):
 def _network(model):
     # The model of a language run is a task with its loss.
     return getattr(model, "causal_lm", model)
+
+
+def _copy_normalization(source, target):
+    """Returns whether a model normalizes images, and lets another do the same.
+
+    Means and deviations are no weights.
+    """
+    if getattr(source, "preprocessor", None) is not None:
+        target.preprocessor = source.preprocessor
+        return True
+    found, own = (
+        [
+            layer
+            for layer in model._flatten_layers()
+            if isinstance(layer, keras.layers.Normalization)
+        ]
+        for model in (source, target)
+    )
+    for layer, other in zip(found, own):
+        other.mean, other.variance = layer.mean, layer.variance
+    return bool(found)
+
+
+def _check_normalization(config):
+    if getattr(config.data, "is_measured", False):
+        raise InputError(
+            "A checkpoint needs images that are normalized as in its training. Set "
+            "`data.mean` and `data.standard_deviation`. Received: mean=null."
+        )
 
 
 def _copy(source, target, path):

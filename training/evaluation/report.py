@@ -20,7 +20,7 @@ def report(directory):
     """
     score = registry.find(directory.config.experiment).score
     rows, diagnoses = measurements(directory)
-    sections = [_progress(directory, score)]
+    sections = [*_normalizations(directory.config), _progress(directory, score)]
     if rows:
         published = directory.config.published
         sections.append(score_table(rows, score, published=published))
@@ -59,6 +59,12 @@ def histories(directory):
         name: _history(directory, folder)
         for name, folder in _folders(directory).items()
     }
+
+
+def _normalizations(config):
+    """Returns how variants normalize their images: one sentence, or several."""
+    data = [variant(config, name).data for name in variant_names(config)]
+    return {one.normalization: None for one in data if hasattr(one, "normalization")}
 
 
 def _progress(directory, score):

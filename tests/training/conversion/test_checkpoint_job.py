@@ -11,6 +11,9 @@ from tests.training.data.images.test_files import write_classes
 from tests.training.experiments.small_texts import SMALL
 from tests.training.runs.small_runs import eagerly
 from training.cli import main
+from training.config import reading as configs
+from training.conversion import checkpoint_job
+from training.experiments.classification.job import ClassificationJob
 
 
 def _stored(file, prefix, path):
@@ -132,6 +135,11 @@ def test_mdeq_is_measured(tmp_path, capsys):
         "phases": [{"epochs": 1}],
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(mapping))
+    arguments = ["evaluate", "--checkpoint", str(tmp_path / "mdeq.npz")]
+    assert main([*arguments, "--config", str(tmp_path / "config.yaml")]) == 2
+    assert "`data.mean`" in capsys.readouterr().err
+    mapping["data"] |= {"mean": [0.5] * 3, "standard_deviation": [0.3] * 3}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(mapping))
     arguments = capsys, tmp_path / "mdeq.npz", tmp_path / "config.yaml"
     score, values, residuals = _evaluated(*arguments, budgets=["1", "12"])
     assert "accuracy" in score and len(values) == 2
@@ -153,6 +161,22 @@ def test_keras_file_of_a_run_has_the_table_of_the_run(finished_run, capsys):
     assert "must have the weights of the config's model" in capsys.readouterr().err
     assert main([*arguments, "--set", "model.stem.filters=8"]) == 2
     assert "one --variant" in capsys.readouterr().err
+
+
+def test_keras_file_keeps_its_normalization(small, tmp_path):
+    """The images of a folder would determine another one."""
+    write_classes(tmp_path / "images", 2)
+    small["data"] = {"name": "folder", "directory": str(tmp_path / "images")}
+    small["data"] |= {"image_size": 8, "validation_split": 0.2}
+    statistics = {"mean": [0.1] * 3, "standard_deviation": [0.3] * 3}
+    trained = {**small, "data": {**small["data"], **statistics}}
+    config = configs.resolve(trained)
+    data = ClassificationJob.load_data(config.data, None)
+    model = ClassificationJob(config, lambda: data).build_model()
+    model.save(tmp_path / "model.keras")
+    pixels = np.random.default_rng(0).uniform(0, 255, (2, 8, 8, 3))
+    _, loaded = checkpoint_job.load(tmp_path / "model.keras", configs.resolve(small))
+    np.testing.assert_array_equal(loaded(pixels), model(pixels))
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,9 @@ def test_report_shows_what_was_measured(finished_run):
     assert text + "\n" == (finished_run.path / "report.txt").read_text()
     path = finished_run.run("tied") / "evaluation.json"
     rows = json.loads(path.read_text())["budgets"]
+    assert text.startswith(
+        "Images are normalized with the published statistics of digits.\n\n"
+    )
     lines = [line.split() for line in text.splitlines() if line.startswith("tied")]
     assert ["tied", "1", "/", "1"] == lines[0][:4]
     assert lines[1][1:] == [f"{100 * row['accuracy']:.1f}" for row in rows]

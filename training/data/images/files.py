@@ -20,7 +20,7 @@ from .. import corruption, tfds
 from ..records.record_reader import RecordReader, ShardFormat, first_error
 from ..records.shards import COUNTED_BY_TFDS
 from ..splits import IndexedSplit, ShardedSplit
-from .imagenet import IMAGE_SIZE, MEAN, STANDARD_DEVIATION, label_check
+from .imagenet import IMAGE_SIZE, label_check
 from .transforms import FileTransform
 
 FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
@@ -82,13 +82,6 @@ class FileSplit(IndexedSplit):
                     "remove it."
                 )
         return None
-
-
-def statistics(color_mode):
-    """Returns means and standard deviations of the channels, from ImageNet."""
-    if color_mode == "rgb":
-        return MEAN, STANDARD_DEVIATION
-    return (sum(MEAN) / 3,), (sum(STANDARD_DEVIATION) / 3,)
 
 
 def from_folder(config):

@@ -2,9 +2,17 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from ...errors import InputError
+from .. import corruption
+from ..pipeline import evaluation_batches
 from ..splits import Split, first
 from . import cifar10, digits, files, imagenet
+
+# Training images whose statistics normalize the images of a folder.
+_NUM_MEASURED = 1024
+_BATCH_SIZE = 64
 
 
 class ImageData(NamedTuple):
@@ -56,15 +64,19 @@ def load(config):
         source = None
         read = files.from_folder if config.name == "folder" else files.from_tfds
         training, validation, test, num_classes = read(config)
-    mean, standard_deviation = (
-        files.statistics(config.color_mode)
-        if source is None
-        else (source.MEAN, source.STANDARD_DEVIATION)
-    )
     training = first(training, config.train_examples, "train_examples")
     test = first(test, config.test_examples, "test_examples")
     if config.validation_examples or validation is None:
         training, validation = _held_out(training, config.validation_examples)
+    if config.mean is not None:
+        mean, standard_deviation = (
+            tuple(255 * value for value in values)
+            for values in (config.mean, config.standard_deviation)
+        )
+    elif source is None:
+        mean, standard_deviation = statistics(training)
+    else:
+        mean, standard_deviation = source.MEAN, source.STANDARD_DEVIATION
     return ImageData(
         training=training,
         validation=validation or test,
@@ -75,8 +87,44 @@ def load(config):
     )
 
 
+def statistics(split):
+    """Returns means and standard deviations of the channels of a `Split`.
+
+    Raises:
+        InputError: If an image cannot be read, or all pixels are equal.
+    """
+    split = split.part(0, _NUM_MEASURED)
+    sums, num_pixels = np.zeros((2, split.image_shape[-1])), 0
+    with corruption.reported():
+        for images, _ in evaluation_batches(split, _BATCH_SIZE).as_numpy_iterator():
+            pixels = images.reshape((-1, images.shape[-1])).astype("float64")
+            sums += pixels.sum(axis=0), np.square(pixels).sum(axis=0)
+            num_pixels += len(pixels)
+    mean, square = sums / num_pixels
+    # One gray level in a million pixels, above rounding.
+    variance = square - mean**2
+    if np.any(variance < 1e-6):
+        raise InputError(
+            "The training images must have pixels of several values. Set `data.mean` "
+            "and `data.standard_deviation` to normalize them. Received: a channel of "
+            f"the mean {mean[np.argmin(variance)]:g} without variance."
+        )
+    return tuple(mean.tolist()), tuple(np.sqrt(variance).tolist())
+
+
 def _check_settings(config):
     name, augmentation = config.name, config.augmentation
+    given = [config.mean, config.standard_deviation]
+    num_channels = 1 if config.color_mode == "grayscale" else 3
+    lengths = [None if one is None else len(one) for one in given]
+    if lengths not in ([None, None], [num_channels] * 2) or (
+        name == "digits" and lengths[0]
+    ):
+        raise InputError(
+            "`data.mean` and `data.standard_deviation` must both be null or have "
+            f"{num_channels} numbers, one per channel. The digits have their own. "
+            f"Received: name={name}, mean={given[0]}, standard_deviation={given[1]}."
+        )
     if name == "digits" and config.directory is not None:
         raise InputError(
             "The digits are embedded and take no `data.directory`. "

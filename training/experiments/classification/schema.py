@@ -41,6 +41,13 @@ class DataConfig(Config):
         image_size: Positive integer or null. Side in pixels to which images of any size
             are resized. Null uses 224.
         color_mode: `rgb` or `grayscale`, for `folder` and `tfds`.
+        mean: List of numbers in [0, 1], one per channel, where 1 is the value 255 of
+            a pixel. Together with `standard_deviation`, it normalizes the images. Null
+            uses the published mean of `cifar10` and ImageNet, and for `folder` and
+            `tfds` the mean of up to 1024 training images. A checkpoint needs the
+            values with which it was trained.
+        standard_deviation: List of positive numbers up to 1, one per channel. See
+            `mean`.
         validation_split: Float. Fraction of images that are held out from training, for
             `folder` and `tfds` without validation and test images.
         split_seed: Integer. For `folder`, seed of the held-out images.
@@ -69,6 +76,8 @@ class DataConfig(Config):
     dataset: keys.Text | None = None
     image_size: keys.Side | None = None
     color_mode: Literal["rgb", "grayscale"] = "rgb"
+    mean: keys.Some[keys.Fraction] | None = None
+    standard_deviation: keys.Some[keys.number(gt=0, le=1)] | None = None
     validation_split: keys.HeldOut = 0.2
     split_seed: keys.Seed = 0
     batch_size: keys.Batch = 64
@@ -78,6 +87,21 @@ class DataConfig(Config):
     train_examples: keys.Count | None = None
     test_examples: keys.Count | None = None
     augmentation: AugmentationConfig = AugmentationConfig()
+
+    @property
+    def is_measured(self):
+        """Returns whether the training images determine the normalization."""
+        return self.name in ("folder", "tfds") and self.mean is None
+
+    @property
+    def normalization(self):
+        """Returns a sentence for reports."""
+        source = f"the published statistics of {self.name}"
+        if self.mean is not None:
+            source = f"mean {self.mean} and deviation {self.standard_deviation}"
+        elif self.is_measured:
+            source = "the mean and deviation of the training images"
+        return f"Images are normalized with {source}."
 
 
 class StemConfig(Config):

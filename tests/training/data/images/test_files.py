@@ -134,6 +134,49 @@ def test_formats(tmp_path, color_mode):
         np.testing.assert_allclose(found[name], image, atol=tolerance, err_msg=name)
 
 
+@pytest.mark.parametrize("color_mode", ["rgb", "grayscale"])
+def test_training_images_determine_the_normalization(tmp_path, color_mode):
+    write_classes(tmp_path)
+    data = load(tmp_path, color_mode=color_mode)
+    pixels, _ = read(data.training)
+    np.testing.assert_allclose(data.mean, pixels.mean(axis=(0, 1, 2)), rtol=1e-5)
+    np.testing.assert_allclose(
+        data.standard_deviation, pixels.std(axis=(0, 1, 2)), rtol=1e-5
+    )
+    count = len(data.mean)
+    given = {"mean": [0.1307] * count, "standard_deviation": [0.3081] * count}
+    data = load(tmp_path, color_mode=color_mode, **given)
+    np.testing.assert_allclose(data.mean, 33.3285)
+    np.testing.assert_allclose(data.standard_deviation, 78.5655)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mean": [0.5] * 3},
+        {"standard_deviation": [0.5] * 3},
+        {"mean": [0.5], "standard_deviation": [0.5]},
+        {"mean": [33.3] * 3, "standard_deviation": [78.6] * 3},
+        {"name": "digits", "mean": [0.5] * 3, "standard_deviation": [0.5] * 3},
+    ],
+)
+def test_bad_normalization_raises(tmp_path, changes):
+    config = {"name": "folder", "directory": str(write_classes(tmp_path, 2))}
+    if "name" in changes:
+        config = {}
+    with pytest.raises((InputError, ValueError), match="mean"):
+        datasets.load(DataConfig(**{**config, **changes}))
+
+
+def test_images_of_one_value_raise(tmp_path):
+    for name in CLASSES:
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            Image.new("RGB", (4, 4), "gray").save(tmp_path / name / f"{number}.png")
+    with pytest.raises(InputError, match="data.mean.*Received.*128"):
+        load(tmp_path)
+
+
 def encoded(image, form, **keywords):
     stream = io.BytesIO()
     image.save(stream, form, **keywords)

@@ -23,6 +23,16 @@ def _operator():
     return layers.Downsampling(**OPERATOR)
 
 
+@keras.saving.register_keras_serializable("deq_keras_tests")
+class Scaled(layers.LinearOperator):
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.scale = self.add_weight((), "ones", name="scale")
+
+    def call(self, images):
+        return self.scale * images
+
+
 def _backbone(cell_class=layers.ProximalGradientCell, dtype=None, **kwargs):
     channels = 1 if kwargs.get("has_noise_level") else None
     denoiser = layers.ImageDenoiser(4, 2, channels=channels, dtype=dtype)
@@ -126,7 +136,15 @@ def test_with_operator_keeps_the_weights(model):
     np.testing.assert_allclose(images[:, :1], expected[:1, :1], atol=1e-5)
     # For the same operator, the model is the same.
     np.testing.assert_array_equal(_restore(model.with_operator(_operator())), expected)
-    assert models.ImageRestorer(_backbone()).with_operator(_operator()).backbone
+    # An operator with weights keeps them, alone and in place of another one.
+    scaled = Scaled(SHAPE)
+    scaled.adjoint(IMAGES[:1].astype("float32"))
+    scaled.scale.assign(3.0)
+    model = models.ImageRestorer(_backbone()).with_operator(scaled)
+    model.backbone.deq.cell.operator.scale.assign(2.0)
+    for operator, value in ((scaled, [3.0]), (Scaled(SHAPE), [1.0]), (_operator(), [])):
+        model = model.with_operator(operator)
+        assert model.backbone.deq.cell.operator.get_weights() == value
 
 
 def test_psnr_is_tensorflows():

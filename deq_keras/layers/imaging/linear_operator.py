@@ -30,9 +30,10 @@ class LinearOperator(keras.layers.Layer):
     Subclasses implement `call`, which computes A z. All other methods have defaults
     that follow from it. Override them where something faster is known.
 
-    An operator computes in the dtype of the tensor that it receives, needs no weights,
-    and is the same for all samples. Real and imaginary parts of complex numbers are two
-    channels.
+    An operator computes in the dtype of the tensor that it receives, and is the same
+    for all samples. Real and imaginary parts of complex numbers are two channels. An
+    operator with weights, such as a blur that is learned, has a norm that changes with
+    them: override `norm_bound` if the weights yield it.
 
     Args:
         image_shape: Tuple of positive integers, `(height, width, channels)`.
@@ -76,6 +77,15 @@ class LinearOperator(keras.layers.Layer):
         self.check_shape("images", input_shape, self.image_shape)
         self.input_spec = keras.InputSpec(shape=(None, *self.image_shape))
 
+    def _build_once(self) -> None:
+        """Creates the weights, unless they exist. Keras does so only in `__call__`."""
+        if self.built:
+            return
+        shape = None, *self.image_shape
+        self.build(shape)
+        if self._flatten_layers(include_self=False):  # A call builds them.
+            keras.Operation.compute_output_spec(self, keras.KerasTensor(shape))
+
     def call(self, images: Any) -> Any:
         """Returns A z of images z."""
         raise NotImplementedError(f"{type(self).__name__} must implement `call`.")
@@ -89,6 +99,7 @@ class LinearOperator(keras.layers.Layer):
         Returns:
             Tensor `(batch, height, width, channels)`.
         """
+        self._build_once()
         shape = (ops.shape(measurements)[0], *self.image_shape)
         zeros = ops.zeros(shape, measurements.dtype)
         return linearize(self.call, zeros).vjp(measurements)
@@ -99,6 +110,7 @@ class LinearOperator(keras.layers.Layer):
         Args:
             images: Tensor `(batch, height, width, channels)`.
         """
+        self._build_once()
         return self.adjoint(self.call(images))
 
     def inverse(self, images: Any, mu: Any) -> Any:
@@ -137,29 +149,37 @@ class LinearOperator(keras.layers.Layer):
         """
         return self.inverse(images, factor)
 
-    def norm_bound(self) -> float | None:
+    def norm_bound(self) -> Any:
         """Returns an upper bound of the norm of A that its structure yields.
 
         Returns:
-            Float, or `None` if no bound is known, the default.
+            Float, or `None` if no bound is known, the default. If A has weights, a
+            scalar tensor that `keras.ops` computes from them.
         """
         return None
 
     @property
-    def norm(self) -> float:
-        """The norm of A, its largest singular value. Computed once.
+    def norm(self) -> Any:
+        """The norm of A, its largest singular value.
 
         It is `norm_bound()` if that is known, else 1.05 times the estimate of 100 power
-        iterations.
+        iterations on one image. An operator without weights computes it once, a float.
+        An operator with weights computes a scalar tensor of the present weights each
+        time; a cell does so once per solve.
         """
+        self._build_once()
+        if self.weights:
+            bound = self.norm_bound()
+            return self._estimate_norm() if bound is None else bound
         if self._norm is None:
             bound = self.norm_bound()
-            self._norm = self._estimate_norm() if bound is None else bound
+            self._norm = self._constant_norm() if bound is None else bound
         return self._norm
 
     @property
     def measurement_shape(self) -> tuple[int, ...]:
         """The shape of the measurements of one image."""
+        self._build_once()
         images = keras.KerasTensor((None, *self.image_shape))
         return keras.Operation.compute_output_spec(self, images).shape[1:]
 
@@ -169,6 +189,7 @@ class LinearOperator(keras.layers.Layer):
         Raises:
             ValueError: If `adjoint` or `normal` contradicts `call`.
         """
+        self._build_once()
         random, name = np.random.default_rng(0), type(self).__name__
         images = self._draw(random, self.image_shape)
         measured = _eager(self.call)(images)
@@ -188,20 +209,28 @@ class LinearOperator(keras.layers.Layer):
             (images, _eager(self.normal)(images)),
         )
 
-    def _estimate_norm(self) -> float:
-        images = self._draw(np.random.default_rng(0), self.image_shape)
-        normal, length = _eager(self.normal), 0.0
-        for _ in range(_NUM_ITERATIONS):
-            images = normal(images)
-            length = float(np.linalg.norm(images.astype("float64")))
-            if not length > 0 or not math.isfinite(length):
-                raise ValueError(
-                    f"The norm of {type(self).__name__} must be positive and finite, "
-                    "but `normal` returned zeros or non-finite numbers for random "
-                    f"images. Received: |A^T A z|={length}."
-                )
-            images = images / length
-        return _SAFETY * math.sqrt(length)
+    def _constant_norm(self) -> float:
+        norm = float(_eager(self._estimate_norm)())
+        if not 0 < norm < math.inf:
+            raise ValueError(
+                f"The norm of {type(self).__name__} must be positive and finite, but "
+                "`normal` returned zeros or non-finite numbers for random images. "
+                f"Received: norm={norm}."
+            )
+        return norm
+
+    def _estimate_norm(self) -> Any:
+        # A fixed start finds the norm of any weights, also after loading. The image of
+        # earlier weights can be orthogonal to the image that has become the largest.
+        images = ops.convert_to_tensor(
+            self._draw(np.random.default_rng(0), self.image_shape)
+        )
+        images = ops.fori_loop(
+            0, _NUM_ITERATIONS, lambda _, images: _unit(self.normal(images)), images
+        )
+        measured = self.call(ops.stop_gradient(images))
+        # |A z| for constant z has the gradient of the norm for weights.
+        return _SAFETY * ops.sum(measured * ops.stop_gradient(_unit(measured)))
 
     def _draw(self, random: np.random.Generator, shape: tuple[int, ...]) -> Any:
         return random.normal(size=(1, *shape)).astype(self.variable_dtype)
@@ -280,16 +309,22 @@ def check_mask(name: str, value: Any, num_axes: int | tuple[int, ...]) -> np.nda
     return mask
 
 
-def _eager(function: Callable[[Any], Any]) -> Callable[[Any], np.ndarray]:
+def _unit(images: Any) -> Any:
+    """Scales images to a norm of one; zeros remain zeros."""
+    length = ops.sqrt(ops.sum(ops.square(images)))
+    return images / ops.where(length == 0, 1, length)
+
+
+def _eager(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
     """Returns a function of arrays that runs at once, also while a graph is traced."""
     # `tf.init_scope` leaves the graph, but gradient tapes record nothing in it. Without
     # `partial`, TensorFlow would count the traces of all operators as retracing of one
     # function, and warn.
     compiled = tf.function(functools.partial(function), autograph=False)
 
-    def evaluate(array: Any) -> np.ndarray:
+    def evaluate(*arrays: Any) -> np.ndarray:
         with tf.init_scope():
-            return ops.convert_to_numpy(compiled(array))
+            return ops.convert_to_numpy(compiled(*arrays))
 
     return evaluate
 

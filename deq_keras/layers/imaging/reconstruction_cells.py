@@ -65,7 +65,6 @@ class ReconstructionCell(EquilibriumCell):
                 "and a noise level of shape (batch,) or (batch, 1). Received: inputs "
                 f"of shapes {shapes}."
             )
-        self.operator.build((None, *image_shape))
         self.operator.check_adjoint()
         channels = image_shape[2] + len(shapes) - 1
         self.denoiser_cell.build((None, *image_shape[:2], channels))
@@ -110,12 +109,27 @@ class ReconstructionCell(EquilibriumCell):
             level = ops.cast(ops.reshape(noise[0], (-1, 1, 1, 1)), seen.dtype)
             condition = ops.zeros_like(seen[..., :1]) + level
             seen = ops.concatenate([seen, condition], axis=-1)
-        denoiser = self.denoiser_cell.inject(seen, training=training)
-        return {"backprojection": back, "denoiser": denoiser}
+        injection = {
+            "backprojection": back,
+            "denoiser": self.denoiser_cell.inject(seen, training=training),
+        }
+        if self.operator.weights:
+            # Zero weights have no measurements: any step is right, but not 0 / 0.
+            norm = ops.maximum(self.operator.norm, 1e-12)
+            injection["norm"] = ops.cast(norm, back.dtype)
+        return injection
+
+    def operator_norm(self, injection: dict[str, Any]) -> Any:
+        """Returns ||A||, a float or, if A has weights, a tensor of this solve.
+
+        Args:
+            injection: Result of `inject`.
+        """
+        return injection["norm"] if "norm" in injection else self.operator.norm
 
     def initial_state(self, injection: dict[str, Any]) -> Any:
         """Returns A^T y / ||A||^2."""
-        state = injection["backprojection"] / self.operator.norm**2
+        state = injection["backprojection"] / self.operator_norm(injection) ** 2
         return ops.cast(state, self.compute_dtype)
 
     def denoise(self, images: Any, injection: dict[str, Any]) -> Any:
@@ -235,7 +249,7 @@ class ProximalGradientCell(ReconstructionCell):
 
     def inject(self, inputs: Any, training: bool = False) -> dict[str, Any]:
         injection = super().inject(inputs, training)
-        largest = 2 / self.operator.norm**2
+        largest = 2 / self.operator_norm(injection) ** 2
         step = largest * ops.sigmoid(at_least_float32(self.step_logit))
         return {**injection, "step": ops.cast(step, injection["backprojection"].dtype)}
 
@@ -336,7 +350,8 @@ class HalfQuadraticCell(ReconstructionCell):
 
     def inject(self, inputs: Any, training: bool = False) -> dict[str, Any]:
         injection = super().inject(inputs, training)
-        mu = self.operator.norm**2 * ops.exp(at_least_float32(self.log_mu))
+        norm = self.operator_norm(injection)
+        mu = norm**2 * ops.exp(at_least_float32(self.log_mu))
         mu = ops.cast(mu, injection["backprojection"].dtype)
         return {**injection, "mu": mu, "factor": self.operator.inverse_factor(mu)}
 

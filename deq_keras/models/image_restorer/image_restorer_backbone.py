@@ -142,13 +142,17 @@ class ImageRestorerBackbone(PackagedBackbone, Backbone):
         of the images suit it best.
 
         Args:
-            operator: `LinearOperator` of images with as many channels.
+            operator: `LinearOperator` of images with as many channels. If it has
+                weights, the model copies their values.
         """
         config = self.get_config()
-        operator = keras.saving.serialize_keras_object(operator)
-        config["cell"]["config"]["operator"] = operator
+        serialized = keras.saving.serialize_keras_object(operator)
+        config["cell"]["config"]["operator"] = serialized
         backbone = type(self).from_config(config)
-        backbone.set_weights(self.get_weights())
+        for old, new in zip(_own_weights(self), _own_weights(backbone), strict=True):
+            new.assign(old)
+        if operator.weights:
+            backbone.deq.cell.operator.set_weights(operator.get_weights())
         return backbone
 
     def default_lora_layer_names(self):
@@ -170,3 +174,9 @@ class ImageRestorerBackbone(PackagedBackbone, Backbone):
                 layer["dtype"] = keras.dtype_policies.serialize(dtype)
         config["cell"] = keras.saving.deserialize_keras_object(config["cell"])
         return cls(**config)
+
+
+def _own_weights(backbone):
+    """Returns the weights, without the weights of the operator."""
+    others = {id(one) for one in backbone.deq.cell.operator.weights}
+    return [one for one in backbone.weights if id(one) not in others]

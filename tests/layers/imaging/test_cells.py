@@ -15,11 +15,32 @@ RANDOM = np.random.default_rng(0)
 KERNEL = RANDOM.uniform(size=(3, 3)) / 5
 MASK = RANDOM.uniform(size=(8, 8)) < 0.5
 SHAPE = (8, 8, 1)
+
+
+def _blur():
+    return layers.Blur(KERNEL, SHAPE)
+
+
+@keras.saving.register_keras_serializable("deq_keras_tests")
+class Gain(layers.LinearOperator):
+    """Multiplies each pixel by a weight: the norm is the largest of them."""
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        gain = RANDOM.uniform(0.5, 1, size=input_shape[1:])
+        gain[3, 5] = 1.5
+        self.gain = self.add_weight(input_shape[1:], lambda *_, **__: gain, name="gain")
+
+    def call(self, images):
+        return self.gain * images
+
+
 OPERATORS = {
-    "blur": lambda: layers.Blur(KERNEL, SHAPE),
+    "blur": _blur,
     "inpainting": lambda: layers.Inpainting(MASK, SHAPE),
     "downsampling": lambda: layers.Downsampling(2, SHAPE),
     "fourier": lambda: layers.FourierSampling(MASK, SHAPE),
+    "gain": lambda: Gain(SHAPE),
     "matrix": lambda: layers.MatrixOperator(normal((20, 64)), SHAPE),
     "radon": lambda: layers.RadonTransform(SHAPE, 4),
     "blur, zero boundary": lambda: layers.Blur(KERNEL, SHAPE, "zero"),
@@ -113,7 +134,10 @@ def test_contract_with_a_noise_level():
 
 PAIRS = [
     *(("proximal", one) for one in OPERATORS),
-    *(("half quadratic", one) for one in list(OPERATORS)[:5]),
+    *(
+        ("half quadratic", one)
+        for one in ("blur", "inpainting", "downsampling", "fourier", "matrix")
+    ),
 ]
 
 
@@ -146,15 +170,21 @@ def test_default_components():
     assert layers.DEQ(_cell(), "broyden").solver.tol == 1e-3
 
 
-@pytest.mark.parametrize("name", [slow("proximal"), "half quadratic"])
-def test_gradient_against_finite_differences(name):
-    cell = _cell(name, dtype="float64", max_norm=0.5)
+@pytest.mark.parametrize(
+    ("name", "operator"),
+    [slow("proximal", "blur"), ("half quadratic", "blur"), ("proximal", "gain")],
+)
+def test_gradient_against_finite_differences(name, operator):
+    denoiser = _denoiser("float64", max_norm=0.5)
+    operator = Gain(SHAPE, dtype="float64") if operator == "gain" else _blur()
+    cell = CELLS[name](operator, denoiser, dtype="float64")
     solver = solvers.Anderson(max_iter=100, tol=1e-11)
     deq = layers.DEQ(cell, solver, gradients.ImplicitGradient(solver), None)
     inputs = tf.constant(_measurements(cell, 1, "float64"))
     deq(inputs)
-    # The step size, or mu.
-    (weight,) = (one for one in cell.trainable_weights if one.shape == ())
+    # The step size or mu, and the weights of the operator, on which |A| depends.
+    weights = cell.trainable_weights[:1] + cell.operator.trainable_weights
+    assert weights[0].shape == ()
 
     def loss(inputs):
         return tf.reduce_sum(tf.square(deq(inputs)))
@@ -162,15 +192,41 @@ def test_gradient_against_finite_differences(name):
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         value = loss(inputs)
-    slope, inputs_slope = tape.gradient(value, [weight.value, inputs])
-    direction, start, step = normal(inputs.shape), weight.numpy(), 1e-5
-    values = []
+    slopes = tape.gradient(value, [*(one.value for one in weights), inputs])
+    starts = [one.numpy() for one in weights]
+    directions = [normal(one.shape, 1) for one in [*weights, inputs]]
+    values, step = [], 1e-5
     for sign in (1, -1):
-        weight.assign(start + sign * step)
-        values.append(float(loss(inputs + sign * step * direction)))
+        for one, start, direction in zip(weights, starts, directions, strict=False):
+            one.assign(start + sign * step * direction)
+        values.append(float(loss(inputs + sign * step * directions[-1])))
     difference = (values[0] - values[1]) / (2 * step)
-    received = slope + np.sum(inputs_slope * direction)
+    received = sum(np.sum(a * b) for a, b in zip(slopes, directions, strict=True))
     np.testing.assert_allclose(received, difference, rtol=1e-5)
+
+
+def test_norm_follows_the_weights_of_an_operator(regime, tmp_path):
+    """Also if another pixel becomes the largest, and after loading."""
+    cell = layers.ProximalGradientCell(Gain(SHAPE), _denoiser(), step_size=0.99)
+    deq = layers.DEQ(cell, solvers.FixedPointIteration(3), "phantom", name="deq")
+    model = keras.Sequential([keras.Input(SHAPE), deq])
+    inputs = _measurements(cell)
+    steps = regime(lambda: cell.inject(inputs)["step"])
+    for pixel in (0, 7):
+        gain = np.full(SHAPE, 0.1)
+        gain[pixel] = 3.0
+        cell.operator.gain.assign(gain)
+        assert 1.75 < float(steps()) * 3.0**2 <= 1.981
+    model.compile(keras.optimizers.Adam(0.2), "mse")
+    before = cell.operator.gain.numpy()
+    model.fit(inputs, 9 * inputs, epochs=3, verbose=0)
+    assert np.abs(cell.operator.gain.numpy() - before).max() > 0.1
+    assert float(steps()) * np.max(cell.operator.gain) ** 2 < 2
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        loaded.predict(inputs, verbose=0), model.predict(inputs, verbose=0)
+    )
 
 
 def test_a_noise_level_is_an_input_of_fit():

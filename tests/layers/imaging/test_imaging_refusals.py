@@ -91,7 +91,7 @@ ROWS = [
     ("WrongAdjoint", "adjoint", lambda: WrongAdjoint(SHAPE).check_adjoint()),
     ("WrongNormal", "normal", lambda: WrongNormal(SHAPE).check_adjoint()),
     ("Affine", "linear", lambda: Affine(SHAPE).check_adjoint()),
-    ("norm", "|A^T A z|=0.0", lambda: Zero(SHAPE).norm),
+    ("norm", "norm=0.0", lambda: Zero(SHAPE).norm),
     ("inverse", "Zero", lambda: Zero(SHAPE).inverse(IMAGES, 1)),
     ("filters", "filters=0", lambda: layers.ImageDenoiser(0)),
     ("num_layers", "num_layers=1", lambda: layers.ImageDenoiser(num_layers=1)),

@@ -62,8 +62,17 @@ def test_outputs_are_log_probabilities(fast_model):
     assert whole.shape == (2, 12, 60)
     np.testing.assert_allclose(tf.reduce_sum(tf.exp(whole), -1), 1, atol=1e-5)
     x, y = models.NextTokenLossModel.examples(_tokens(), _tokens(seed=1))
-    losses = models.NextTokenLossModel(fast_model)(x)
+    model = models.NextTokenLossModel(fast_model)
+    losses = model(x)
     np.testing.assert_allclose(losses, -tf.gather(whole, y, batch_dims=2), atol=1e-4)
+
+    # The perplexity ignores padding, which counts in Keras' mean.
+    model.compile(run_eagerly=True)
+    weights = np.float32(np.arange(12) < [[12], [6]])
+    logs = model.evaluate(x, y, sample_weight=weights, verbose=0, return_dict=True)
+    total = np.sum(losses * weights)
+    np.testing.assert_allclose(logs["loss"], total / 24, rtol=1e-5)
+    np.testing.assert_allclose(logs["perplexity"], np.exp(total / 18), rtol=1e-4)
 
 
 @pytest.mark.slow

@@ -74,6 +74,7 @@ def _progress(directory, score):
     }
     validation = f"validation {score.heading}"
     rows = [["", "epochs", "training time [s]", validation, "weights"]]
+    folders = _folders(directory)
     for name, history in histories(directory).items():
         seconds = sum(float(row["seconds"]) for row in history)
         values = [row.get(f"val_{score.name}") for row in history]
@@ -82,17 +83,20 @@ def _progress(directory, score):
         weights = "-"
         if name in results:
             weights = f"{results[name]['parameters']:,}"
-        epochs = f"{len(history)} / {totals[variant_of(name)]}"
+        total = totals[variant_of(name)]
+        if not isinstance(total, int) and (folders[name] / records.MODEL).exists():
+            total = len(history)  # The data determine the epochs of phases in steps.
+        epochs = f"{len(history)} / {total}"
         rows.append([name, epochs, f"{seconds:.1f}", last, weights])
     return aligned(rows)
 
 
 def _length(phases):
-    """Returns the epochs of phases as text, and the steps of those in steps."""
+    """Returns the epochs of phases; a text if a phase has steps instead."""
     epochs = sum(phase.epochs or 0 for phase in phases)
     steps = sum(phase.steps or 0 for phase in phases)
-    parts = [f"{epochs}"] if epochs else []
-    return " + ".join([*parts, f"{steps:,} steps"] if steps else parts)
+    parts = [f"{epochs} epochs"] if epochs else []
+    return f"- ({' + '.join([*parts, f'{steps:,} steps'])})" if steps else epochs
 
 
 def score_table(rows, score, latencies=None, at="budget", published=None):

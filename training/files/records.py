@@ -7,6 +7,7 @@ import json
 from ..errors import reading
 from .atomic_file import write_text
 
+MODEL = "model.keras"
 HISTORY = "history.csv"
 EVALUATION = "evaluation.json"
 DIAGNOSIS = "diagnosis.json"

@@ -29,7 +29,6 @@ from .distribution import OneDevice
 from .optimizers import schedule_callbacks
 from .phases import regularizer_schedule, set_strategies
 
-MODEL = "model.keras"
 REMEDY = (
     "Remove it and continue the run with --resume, which makes it again: from the "
     "checkpoint, and without one by training."
@@ -160,7 +159,7 @@ def train(job, folder):
     Raises:
         InputError: If the files of an earlier process cannot be used.
     """
-    finished, is_chief = folder / MODEL, job.distribution.is_chief
+    finished, is_chief = folder / records.MODEL, job.distribution.is_chief
     if is_chief and finished.exists():
         history = checkpoint.read_history(folder)
         if 0 < len(history) < job.num_epochs:
@@ -176,7 +175,7 @@ def train(job, folder):
 def _remove_results(folder):
     """Removes the model of a finished run that continues, and its measurements."""
     # The model is last: without it, an interrupted run counts as unfinished.
-    for name in (records.EVALUATION, records.DIAGNOSIS, tuning.RECORD, MODEL):
+    for name in (records.EVALUATION, records.DIAGNOSIS, tuning.RECORD, records.MODEL):
         (folder / name).unlink(missing_ok=True)
 
 
@@ -207,7 +206,7 @@ def _trained(job, folder):
             job.compiled.span = span
         _fit(job, model, trainer, span, folder, history)
     if job.distribution.is_chief:
-        saved_model.save(model, folder / MODEL)
+        saved_model.save(model, folder / records.MODEL)
     return history
 
 

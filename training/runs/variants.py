@@ -11,7 +11,7 @@ from ..evaluation.plots import draw_comparison, draw_run
 from ..files import records, saved_model
 from ..files.atomic_file import write_text
 from .checkpoint import compiled_once
-from .train import MODEL, REMEDY, check, train
+from .train import REMEDY, check, train
 
 
 def run(jobs, directory, figures="png"):
@@ -129,7 +129,7 @@ def trained(directory, names):
     """
     # Loads no data, but imports the classes that the saved models are made of.
     jobs = make_jobs(directory, names)
-    paths = {name: directory.folder(name) / MODEL for name in names}
+    paths = {name: directory.folder(name) / records.MODEL for name in names}
     for path in paths.values():
         if not path.exists():
             raise InputError(

@@ -15,9 +15,10 @@ class NextTokenLossModel(SegmentReading, keras.Model):
     `(batch, length, vocabulary_size)`: 9 GB for a batch of 56 x 150 tokens of
     WikiText-103. Here, each cluster of the softmax processes only its own tokens.
 
-    `compile` has a loss, the mean over tokens, and a metric, `Perplexity`. `fit` and
-    `evaluate` read consecutive batches as consecutive segments of the same texts; see
-    `SegmentReading`.
+    `compile` has a loss, the sum of the weighted losses over the number of tokens, and
+    a metric, `Perplexity`. As for every Keras loss, tokens of weight zero count in that
+    number: without padding only, exp(loss) is the perplexity. `fit` and `evaluate` read
+    consecutive batches as consecutive segments of the same texts; see `SegmentReading`.
 
     Args:
         causal_lm: Language model of this library, such as a `DEQTransformerCausalLM`,

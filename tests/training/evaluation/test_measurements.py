@@ -20,6 +20,7 @@ from training.evaluation.readout import (
 )
 from training.evaluation.report import report
 from training.experiments.classification.job import accuracy
+from training.files import records
 from training.runs.work_directory import WorkDirectory
 
 
@@ -179,6 +180,18 @@ def test_weight_tied_twin_runs_three_layers(finished_run):
     history = dict(zip(header, row, strict=True))
     assert float(history["deq_evaluations"]) == 3
     assert "deq_adjoint_residual" not in history
+
+
+def test_report_counts_the_epochs_of_phases_in_steps(tmp_path, small):
+    small["phases"] = [{"epochs": 1}, {"steps": 8}]
+    directory = WorkDirectory.start(tmp_path, configs.resolve(small))
+    (name,) = directory.config.variants
+    folder = directory.run(name)
+    rows = [{"epoch": epoch, "seconds": 1.0} for epoch in (1, 2, 3)]
+    records.write_csv(folder / records.HISTORY, rows)
+    assert "  3 / - (1 epochs + 8 steps)  " in report(directory)
+    (folder / records.MODEL).touch()
+    assert "  3 / 3  " in report(directory)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from training.experiments.reasoning.build import SmoothedCrossEntropy
 from training.experiments.reasoning.job import ReasoningJob
 from training.experiments.reasoning.level_measurement import LevelMeasurement
 from training.experiments.reasoning.schema import LevelConfig
-from training.runs.train import MODEL, train
+from training.runs.train import train
 from training.runs.work_directory import WorkDirectory
 
 TINY = {
@@ -287,7 +287,8 @@ def test_segments_resume(tmp_path):
         "deq_residual",
     }
     trained(1, tmp_path / "parts")
-    (tmp_path / "parts" / MODEL).unlink()  # The second epoch then looks unfinished.
+    # The second epoch then looks unfinished.
+    (tmp_path / "parts" / "model.keras").unlink()
     resumed, again = trained(2, tmp_path / "parts")
     assert [row["loss"] for row in history] == [row["loss"] for row in again]
     np.testing.assert_equal(model.get_weights(), resumed.get_weights())

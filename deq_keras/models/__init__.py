@@ -39,6 +39,7 @@ from deq_keras.models.mdeq import (
     MDEQImageSegmenter,
     MDEQImageSegmenterPreprocessor,
 )
+from deq_keras.models.monitored_model import MonitoredModel
 from deq_keras.models.monotone import MonotoneClassifier
 from deq_keras.models.reasoner import ReasonerBackbone, ReasonerTagger
 from deq_keras.models.transformer_xl import (
@@ -67,6 +68,7 @@ __all__ = [
     "MDEQImageConverter",
     "MDEQImageSegmenter",
     "MDEQImageSegmenterPreprocessor",
+    "MonitoredModel",
     "MonotoneClassifier",
     "NextTokenLossModel",
     "ReasonerBackbone",

@@ -202,7 +202,7 @@ class DEQ(keras.layers.Layer):
         self.initial_state = initial_state
 
         self._metrics_of_solves = SolveMetrics(self)
-        self._last_status: tf.Tensor | None = None
+        self._last_solve: tuple[Any, Any] = (None, None)  # Status and residual.
 
         # Results of inspecting the cell and the inputs.
         inject = getattr(cell, "inject", None)
@@ -433,7 +433,7 @@ class DEQ(keras.layers.Layer):
         problem = self.problem(inputs, mask, bool(training))
         solve = self._train if training else self._infer
         value, solution = solve(problem, initial_state, max_iter, tol)
-        self._last_status = solution.status
+        self._last_solve = solution.status, solution.residual
         if training is None:
             if not tf.executing_eagerly():
                 self._warn_if_trained()
@@ -760,14 +760,22 @@ class DEQ(keras.layers.Layer):
             ValueError: If there was no call, or if the last call was made in a function
                 that is not being traced now.
         """
-        status = self._last_status
-        graph = getattr(status, "graph", None)
-        if status is None or (graph is not None and not is_being_traced(graph)):
+        return self._of_last_solve("last_status", 0)
+
+    @property
+    def last_residual(self) -> tf.Tensor:
+        """Residual of each sample in the last call, `(batch,)`; see `last_status`."""
+        return self._of_last_solve("last_residual", 1)
+
+    def _of_last_solve(self, name: str, index: int) -> tf.Tensor:
+        found = self._last_solve[index]
+        graph = getattr(found, "graph", None)
+        if found is None or (graph is not None and not is_being_traced(graph)):
             raise ValueError(
-                "`last_status` needs a call of the layer before it and, if the call is "
-                f"compiled, in the same function. Received: {status}."
+                f"`{name}` needs a call of the layer before it and, if the call is "
+                f"compiled, in the same function. Received: {found}."
             )
-        return status
+        return found
 
     def _warn_if_trained(self) -> None:
         """Warns of a training step of a model that cannot pass on `training`."""

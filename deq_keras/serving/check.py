@@ -52,7 +52,7 @@ class ExportError(RuntimeError):
 
 
 @contextlib.contextmanager
-def new_path(path):
+def new_path(path, suffix=""):
     """Yields a temporary path to write to, and renames it to `path` at the end.
 
     An exception removes everything that was written.
@@ -60,11 +60,19 @@ def new_path(path):
     Args:
         path: String or `pathlib.Path` of a file or folder that does not exist. Missing
             parents are created.
+        suffix: String. What the name must end in, because `load` tells formats apart
+            by it. Defaults to `""`, any name.
 
     Raises:
+        ValueError: If the name does not end in `suffix`.
         FileExistsError: If `path` exists.
     """
     path = pathlib.Path(path).absolute()
+    if not path.name.endswith(suffix):
+        raise ValueError(
+            f"The name of this file must end in {suffix}, by which `load` finds the "
+            f"runtime. Received: path={str(path)!r}."
+        )
     _check_free(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(

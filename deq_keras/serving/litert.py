@@ -44,7 +44,7 @@ def export_litert(
 
     Args:
         model: A built `keras.Model` that computes in float32.
-        path: Path of the new file, which must not exist.
+        path: Path of the new file, which must not exist. Its name ends in `.tflite`.
         input_signature: See `export_saved_model`.
         samples: See `export_saved_model`.
         max_iter_limit: See `export_saved_model`.
@@ -61,7 +61,7 @@ def export_litert(
     Raises:
         FileExistsError: If `path` exists.
         ImportError: If a package is missing.
-        ValueError: See `export_saved_model`.
+        ValueError: See `export_saved_model`; also if `path` lacks the suffix.
         ExportError: If LiteRT lacks an operation of the model, or the file computes
             other results. The message names the operation.
 
@@ -79,7 +79,7 @@ def export_litert(
     import_extra("ai_edge_litert")
     batch_size = check_optional_count("batch_size", batch_size)
     tolerance = check_positive("tolerance", tolerance)
-    with new_path(path) as temporary:
+    with new_path(path, ".tflite") as temporary:
         served = ServedModel(
             model,
             input_signature,

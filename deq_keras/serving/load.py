@@ -73,6 +73,8 @@ class LoadedModel:
             for a request with initial states.
         solvers: Dict from the names of the equilibrium layers to a dict of their
             `max_iter` and `tol`.
+        max_iter_limit: Positive integer, the largest `max_iter` of a request, or `None`
+            without an equilibrium layer.
         metadata: Dict that was given to the export.
 
     Call arguments:
@@ -125,6 +127,7 @@ class LoadedModel:
         self.options = {n: specs[n] for n in order if n in specs.keys() - self.inputs}
         self.outputs = runtime.metadata.get("outputs", runtime.outputs)
         self.solvers = runtime.metadata.get("solvers", {})
+        self.max_iter_limit = runtime.metadata.get("max_iter_limit")
         self.metadata = runtime.metadata.get("metadata", {})
 
     def __repr__(self):
@@ -143,6 +146,13 @@ class LoadedModel:
         request = self._named(request, named)
         specs = self._chosen_signature(request)
         arrays = {name: _checked(name, request[name], specs[name]) for name in request}
+        limit, max_iter = self.max_iter_limit, arrays.get("max_iter", 0)
+        if limit is not None and max_iter > limit:
+            raise ValueError(
+                f"`max_iter` must be at most {limit}, to which this file was exported. "
+                f"Export it with `max_iter_limit={max_iter}`. Received: "
+                f"max_iter={max_iter}."
+            )
         # An open first axis is the batch axis; a file may have a fixed batch instead.
         batched = [
             name
@@ -218,8 +228,11 @@ class LoadedModel:
     def _default(self, name):
         values = {layer: solver[name] for layer, solver in self.solvers.items()}
         if len(set(values.values())) == 1:
-            return f"{name}={next(iter(values.values()))}"
-        return " ".join([name, *(f"{n}={value}" for n, value in values.items())])
+            text = f"{name}={next(iter(values.values()))}"
+        else:
+            text = " ".join([name, *(f"{n}={value}" for n, value in values.items())])
+        limit = f" (at most {self.max_iter_limit})"
+        return text + (limit if name == "max_iter" else "")
 
 
 def _flat(request, prefix=""):

@@ -43,7 +43,7 @@ def export_onnx(
 
     Args:
         model: A built `keras.Model` that computes in float32.
-        path: Path of the new file, which must not exist.
+        path: Path of the new file, which must not exist. Its name ends in `.onnx`.
         input_signature: See `export_saved_model`.
         samples: See `export_saved_model`.
         max_iter_limit: See `export_saved_model`.
@@ -57,8 +57,8 @@ def export_onnx(
     Raises:
         FileExistsError: If `path` exists.
         ImportError: If a package is missing.
-        ValueError: See `export_saved_model`; also if an input and an output have the
-            same name.
+        ValueError: See `export_saved_model`; also if `path` lacks the suffix, or an
+            input and an output have the same name.
         ExportError: If ONNX lacks an operation of the model, or the file computes other
             results. The message names the operation.
 
@@ -76,7 +76,7 @@ def export_onnx(
     for name in ("onnx", "onnxruntime", "tf2onnx"):
         import_extra(name)
     tolerance = check_positive("tolerance", tolerance)
-    with new_path(path) as temporary:
+    with new_path(path, ".onnx") as temporary:
         served = ServedModel(
             model,
             input_signature,

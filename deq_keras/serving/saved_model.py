@@ -57,9 +57,10 @@ def export_saved_model(
             signature of the preprocessor or of a functional model.
         samples: Nest of arrays `(samples, ...)` to check the file with. Defaults to
             `None`: random samples, where the inputs are numbers of known shape.
-        max_iter_limit: Positive integer. The largest budget of a request; larger
-            requests and solvers with a larger `max_iter` are limited to it. Defaults to
-            `None`, the largest `max_iter` of the model's solvers.
+        max_iter_limit: Positive integer. The largest budget of a request. The file
+            spends at most this budget, also if a request or a solver has a larger one,
+            and stores it in its metadata; `load` raises for a larger request. Defaults
+            to `None`, the largest `max_iter` of the model's solvers and calls.
         preprocessor: Optional function of tensors in a graph, from the inputs of a
             request to the model's inputs, with an attribute `input_signature`. If it
             has tables or variables, it must be a `tf.Module` or a Keras layer for them
@@ -79,8 +80,9 @@ def export_saved_model(
 
     Raises:
         FileExistsError: If `path` exists.
-        ValueError: If the inputs are unknown, names are reserved or not unique, samples
-            do not fit the inputs, or `metadata` is not plain.
+        ValueError: If a `SolveScope` of the model is open, the inputs are unknown,
+            names are reserved or not unique, samples do not fit the inputs, or
+            `metadata` is not plain.
         ExportError: If a call changes variables, or the file computes other results.
 
     Example:

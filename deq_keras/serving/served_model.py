@@ -76,7 +76,16 @@ class ServedModel:
         )
         self.inputs = named(self.signature)
         self._limit = check_optional_count("max_iter_limit", max_iter_limit)
-        self._tols = {}
+        self._own = {}
+        layers = [one for one in model._flatten_layers() if isinstance(one, DEQ)]
+        self._solver_budgets = [layer.solver.max_iter for layer in layers]
+        if any(layer._scope is not None for layer in layers):
+            raise ValueError(
+                "A file stores the budgets of the solvers, and a `SolveScope` replaces "
+                "them for a while. Export the model after the scope, or set "
+                "`layer.solver`. Received: a model within a scope, "
+                f"{model.name!r}."
+            )
 
     @functools.cached_property
     def solve_outputs(self):
@@ -85,6 +94,15 @@ class ServedModel:
         concrete = traced.get_concrete_function(self.inputs)
         return SolveOutputs(concrete.structured_outputs)
 
+    @functools.cached_property
+    def max_iter_limit(self):
+        """The largest budget of a request, or `None` without an equilibrium layer."""
+        if not len(self.solve_outputs):
+            return None
+        own = [one["max_iter"] for one in self._own.values()]
+        budgets = [*self._solver_budgets, *(n for n in own if isinstance(n, int))]
+        return self._limit or max(budgets)
+
     def metadata(self, function):
         """Returns the data that `deq_keras.serving.load` cannot read from signatures.
 
@@ -92,19 +110,24 @@ class ServedModel:
             function: The function of the file with the most inputs and outputs.
 
         Returns:
-            Dict for JSON: `inputs` and `outputs`, lists of names in order; `solvers`, a
-            dict from each solve to its own `max_iter` and `tol`; and `metadata`.
+            Dict for JSON: `inputs` and `outputs`, lists of names in order;
+            `max_iter_limit`; `solvers`, a dict from each solve to its own `max_iter`
+            and `tol` (`"computed"` if the model computes them from its inputs); and
+            `metadata`.
         """
-        limit = self._limit or self.solve_outputs.max_iter
+        limit = self.max_iter_limit
         return {
             "inputs": list(self.inputs),
             "outputs": output_names(function),
+            "max_iter_limit": limit,
             "solvers": {
                 name: {
-                    "max_iter": min(solution.trace.shape[0], limit),
-                    "tol": self._tols[name],
+                    "max_iter": n if isinstance(n, str) else min(n, limit),
+                    "tol": tol,
                 }
-                for name, solution in self.solve_outputs.solutions.items()
+                for name, (n, tol) in (
+                    (name, own.values()) for name, own in self._own.items()
+                )
             },
             "metadata": self._notes,
         }
@@ -156,7 +179,7 @@ class ServedModel:
             self.model,
             request,
             states,
-            limit=self._limit or self.solve_outputs.max_iter,
+            limit=self.max_iter_limit,
         )
         with scope:
             outputs = self.model(inputs, training=False)
@@ -186,9 +209,10 @@ class ServedModel:
         if not any(isinstance(layer, DEQ) for layer in self.model._flatten_layers()):
             return {}
         # Without a budget, each solver keeps its own as a static number.
-        with _ToleranceScope(self.model, max_iter) as scope:
+        with _OwnBudgets(self.model, max_iter) as scope:
             self.model(self._model_inputs(request), training=False)
-        self._tols = scope.tols
+        if max_iter is None:
+            self._own = scope.budgets
         return scope.solutions
 
     def _function(self, specs, report):
@@ -227,17 +251,20 @@ def output_names(function):
     return list(function.get_concrete_function().structured_outputs)
 
 
-class _ToleranceScope(SolveScope):
-    """A scope that records the tolerance of each solve, by name."""
+class _OwnBudgets(SolveScope):
+    """A scope that records `max_iter` and `tol` of each solve, by name."""
 
     is_pure = True
 
     def __init__(self, model, max_iter=None):
         super().__init__(model, max_iter)
-        self.tols = {}
+        self.budgets = {}
 
     def prepare(self, name, layer, request):
-        self.tols[name] = request.tol
+        self.budgets[name] = {
+            key: "computed" if tf.is_tensor(value) else value
+            for key, value in (("max_iter", request.max_iter), ("tol", request.tol))
+        }
         return request
 
 

@@ -142,12 +142,6 @@ class SolveOutputs:
     def __len__(self):
         return len(self.solutions)
 
-    @property
-    def max_iter(self):
-        """The largest budget of these solves, or `None`."""
-        budgets = [solution.trace.shape[0] for solution in self.solutions.values()]
-        return max(budgets, default=None)
-
     def statuses(self):
         """Returns the status of each solve, `(batch,)`."""
         statistics = self.statistics().items()

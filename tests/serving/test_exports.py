@@ -26,6 +26,11 @@ EXPORTS = {
     "litert": (serving.export_litert, ".tflite"),
     "onnx": (serving.export_onnx, ".onnx"),
 }
+RUNTIMES = {
+    "saved_model": "SavedModelRuntime",
+    "litert": "LiteRTRuntime",
+    "onnx": "ONNXRuntime",
+}
 SLOW = pytest.mark.slow
 
 
@@ -135,9 +140,8 @@ def test_signatures_of_a_saved_model(tmp_path):
     assert set(loaded.signatures) == names
     ask = serving.load(path)
     for asked, spent in ((2, 2), (2**40, 4), (-3, 4)):
-        budget = {"max_iter": np.array(asked), "tol": np.array(0, "float32")}
-        answer = ask({"inputs": samples, **budget})
-        assert (answer["evaluations"] == spent).all()
+        answer = loaded.serve_with_statistics(samples, asked, 0.0)
+        assert (answer["evaluations"].numpy() == spent).all()
     assert ask({"inputs": samples[:0]})["outputs"].shape == (0, 2)
     with pytest.raises(ValueError, match="Received"):
         ask({"images": samples})
@@ -277,9 +281,26 @@ def test_request_overrides_a_budget_of_the_call(target, tmp_path):
     loaded = serving.load(path)
     assert list(loaded.inputs) == ["gr__e"]
     assert [one["max_iter"] for one in loaded.solvers.values()] == [5]
-    for options, expected in (({}, 5), ({"max_iter": 3}, 3), ({"max_iter": 9}, 5)):
+    assert loaded.max_iter_limit == 12 and "max_iter=5 (at most 12)" in repr(loaded)
+    for options, expected in (({}, 5), ({"max_iter": 3}, 3), ({"max_iter": 12}, 12)):
         assert loaded(VECTORS, **options)["evaluations"].tolist() == [expected] * 3
     assert loaded(VECTORS, tol=0.9)["evaluations"].max() < 5
+    with pytest.raises(ValueError, match="at most 12.*Received: max_iter=13"):
+        loaded(VECTORS, max_iter=13)
+    # A server does not check: the file spends its limit.
+    budget = {"max_iter": np.array(99), "tol": np.array(-1, "float32")}
+    run = getattr(serving.runtimes, RUNTIMES[target])(path)
+    answer = run({"gr__e": VECTORS, **budget})
+    assert answer["evaluations"].tolist() == [12] * 3
+
+
+def test_export_within_a_scope_raises(tmp_path):
+    model, _ = _dense()
+    with (
+        layers.SolveScope(model, max_iter=4),
+        pytest.raises(ValueError, match="after the scope.*Received"),
+    ):
+        _exported("saved_model", tmp_path, model)
 
 
 def test_existing_file_raises(tmp_path):
@@ -288,6 +309,13 @@ def test_existing_file_raises(tmp_path):
     with pytest.raises(FileExistsError):
         serving.export_litert(_dense()[0], path)
     assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("target", ["litert", "onnx"])
+def test_name_without_the_suffix_raises(target, tmp_path):
+    with pytest.raises(ValueError, match="must end in .*Received"):
+        EXPORTS[target][0](_dense()[0], tmp_path / "model")
+    assert not list(tmp_path.iterdir())
 
 
 def test_other_inputs_raise(tmp_path):

@@ -180,20 +180,41 @@ def test_served_outputs_and_statuses(files):
     assert names == ["outputs", "one_status", "two_status"]
 
 
+class ComputedBudget(keras.Model):
+    """A model whose budget is the number of samples."""
+
+    def __init__(self, deq):
+        super().__init__()
+        self.deq = deq
+
+    def call(self, inputs):
+        return self.deq(inputs, max_iter=keras.ops.shape(inputs)[0])
+
+
 def test_budgets_are_those_of_the_solvers():
     inputs = keras.Input((4,))
     first = layers.DEQ(TanhCell(4), solvers.FixedPointIteration(7), name="one")
     second = layers.DEQ(TanhCell(4), solvers.FixedPointIteration(9), name="two")
-    for outputs, limit in ((first(inputs), 7), (second(first(inputs)), 9)):
+    once, both = first(inputs), second(first(inputs))
+    longer = second(first(inputs, max_iter=11), tol=0.5)
+    for outputs, limit in ((once, 7), (both, 9), (longer, 11), (inputs * 2, None)):
         served = serving.served_model.ServedModel(keras.Model(inputs, outputs))
-        assert served.solve_outputs.max_iter == limit
-    served = serving.served_model.ServedModel(served.model, max_iter_limit=8)
+        assert served.metadata(served.serve())["max_iter_limit"] == limit
+    computed = ComputedBudget(first)
+    computed(INPUTS)
+    served = serving.served_model.ServedModel(computed, tf.TensorSpec((None, 4)))
+    own = served.metadata(served.serve())["solvers"]
+    assert own == {"one": {"max_iter": "computed", "tol": 1e-3}}
+    served = serving.served_model.ServedModel(
+        keras.Model(inputs, both), max_iter_limit=8
+    )
     runtime = types.SimpleNamespace(
         signatures=[{"inputs": ((None, 4), "float32"), "max_iter": ((), "int64")}],
         outputs=["outputs"],
         metadata=served.metadata(served.serve()),
     )
-    assert "one=7 two=8" in repr(serving.LoadedModel("model.onnx", "ONNX", runtime))
+    text = repr(serving.LoadedModel("model.onnx", "ONNX", runtime))
+    assert "one=7 two=8 (at most 8)" in text
 
 
 def test_file_has_its_metadata(ask):

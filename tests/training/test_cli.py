@@ -83,6 +83,7 @@ TIED = ["{run}", "--variant", "tied"]
         (["evaluate", *TIED, "--exported", "x.onnx"], "x.onnx"),
         (["export", "{run}", "--out", "x"], "one --variant"),
         (["export", *TIED, "--out", "x", "--tuned"], "tune.json"),
+        (["export", *TIED, "--out", "x", "--format", "onnx"], "must end in .onnx"),
         (["export", *TIED, "--out", "{run}/config.yaml/x"], "config.yaml"),
         (["generate", *TIED, "--prompt", "x"], "experiment=classification"),
     ],

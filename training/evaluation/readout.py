@@ -128,6 +128,13 @@ class ExportedModel:
         def answer(inputs, budget):
             if self._first is None:
                 self._first = inputs
+            limit = self._serve.max_iter_limit
+            if limit is not None and budget > limit:
+                raise InputError(
+                    f"{self._path} serves budgets up to {limit}. Give smaller "
+                    "--budgets, or export the run again with larger budgets in its "
+                    f"config. Received: a budget of {budget}."
+                )
             with self._reading():
                 arrays = keras.tree.map_structure(np.asarray, inputs)
                 answered = self._serve(arrays, max_iter=budget)

@@ -305,8 +305,9 @@ class Job:
         """
         del state_dict
         raise InputError(
-            f"The experiment {self.config.experiment} reads no checkpoints of the "
-            "authors' code. Use `deq-keras import-checkpoint`, or give a .keras file."
+            "No published checkpoint has the model of this config. Use `deq-keras "
+            "import-checkpoint`, or give a .keras file. Received: "
+            f"experiment={self.config.experiment!r}."
         )
 
     # === Export ===

@@ -146,6 +146,30 @@ def test_mdeq_is_measured(tmp_path, capsys):
     assert float(residuals[1]) < float(residuals[0])
 
 
+def test_monotone_network_is_loaded(tmp_path, capsys):
+    file = tmp_path / "monotone.npz"
+    state_dict = _stored("monotone", "conv/param/", file)
+    kernel = np.random.RandomState(0).normal(size=(3, 3, 3, 3)) / 9  # Of RGB images.
+    state_dict["mon.linear_module.U.weight"] = kernel
+    np.savez(file, **state_dict)
+    write_classes(tmp_path / "images", 2, [f"c{i}" for i in range(10)])
+    data = {"name": "folder", "directory": str(tmp_path / "images"), "image_size": 8}
+    data |= {"mean": [100.0] * 3, "standard_deviation": [50.0] * 3}
+    cell = {"class_name": "monotone_conv_cell", "filters": 3, "m": 0.5}
+    model = {"name": "monotone", "cell": cell}
+    mapping = {"experiment": "classification", "data": data, "model": model}
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump({**mapping, "phases": [{"epochs": 1}]}))
+    _, model = checkpoint_job.load(file, configs.load(config))
+    source = locuslab.load_monotone_network(state_dict, 0.5, image_size=8)
+    pixels = np.random.RandomState(1).uniform(0, 255, (3, 8, 8, 3)).astype("float32")
+    expected = source(model.preprocessing(pixels))
+    np.testing.assert_allclose(model(pixels), expected, rtol=1e-5)
+    arguments = ["evaluate", "--checkpoint", str(file), "--config", str(config)]
+    assert main([*arguments, "--set", "model.cell.filters=4"]) == 2
+    assert "sizes of the config's model" in capsys.readouterr().err
+
+
 def test_keras_file_of_a_run_has_the_table_of_the_run(finished_run, capsys):
     run = finished_run.path
     path, config = run / "tied" / "model.keras", run / "config.yaml"
@@ -210,4 +234,4 @@ def test_experiment_without_checkpoints_raises(language, capsys):
     checkpoint, *_ = language
     arguments = ["--checkpoint", str(checkpoint), "--config", "digits/main"]
     assert main(["evaluate", *arguments, "--variant", "plain/seed_0"]) == 2
-    assert "reads no checkpoints" in capsys.readouterr().err
+    assert "No published checkpoint" in capsys.readouterr().err

@@ -88,6 +88,7 @@ def test_latencies_are_of_warm_requests(monkeypatch):
         return {"outputs": inputs, **statistics}
 
     serve.options = {"max_iter": tf.TensorSpec((), "int32")}
+    serve.max_iter_limit = 30
     monkeypatch.setattr(deq_keras.serving, "load", lambda path: serve)
     exported = ExportedModel("exported")
     for size in (3, 2):
@@ -99,6 +100,8 @@ def test_latencies_are_of_warm_requests(monkeypatch):
     assert (num_requests, num_samples) == (20, 3)
     assert quantiles == {1: [10.5, 19.05], 30: [10.5, 19.05]}
     assert calls[2:] == [(3, 1)] * 21 + [(3, 30)] * 21
+    with pytest.raises(InputError, match="up to 30.*Received: a budget of 31"):
+        exported.answer()(np.zeros((3, 1)), 31)
 
 
 def test_export_of_explicit_layers_raises(monkeypatch):

@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 
-from deq_keras import models
+from deq_keras import layers, models
+from deq_keras.converters import locuslab
 
 from ...data.images import load, sample
 from ...evaluation.audit import Group
@@ -48,6 +49,8 @@ class ClassificationJob(ImageJob):
         return super().split(model)
 
     def load_reference(self, state_dict):
+        if self.config.model.name == "monotone":
+            return self._load_monotone(state_dict)
         if not self._is_multiscale or self._is_explicit:
             return super().load_reference(state_dict)
         preprocessor = models.MDEQImageClassifierPreprocessor(converter(self.data))
@@ -58,6 +61,27 @@ class ClassificationJob(ImageJob):
             preprocessor,
             self.config.precision,
         )
+
+    def _load_monotone(self, state_dict):
+        """Returns the model of the config with the weights of a state dict."""
+        model = self.build_model()
+        is_dense = isinstance(model.deq.cell, layers.MonotoneDenseCell)
+        source = locuslab.load_monotone_network(
+            state_dict, model.deq.cell.m, None if is_dense else self.data.image_shape[0]
+        )
+        weights, others = (
+            [*one.deq.cell.weights, *one.classifier.weights] for one in (model, source)
+        )
+        sizes, found = ([tuple(w.shape) for w in one] for one in (weights, others))
+        if type(model.deq.cell) is not type(source.deq.cell) or sizes != found:
+            raise ValueError(
+                "The checkpoint must have the cell and the sizes of the config's model."
+                f" Expected: {type(model.deq.cell).__name__} with weights of shapes "
+                f"{sizes}. Received: {type(source.deq.cell).__name__}, {found}."
+            )
+        for weight, other in zip(weights, others, strict=True):
+            weight.assign(other)
+        return model
 
     def compile(self, model, optimizer):
         model.compile(

@@ -154,7 +154,7 @@ def test_monotone_network_is_loaded(tmp_path, capsys):
     np.savez(file, **state_dict)
     write_classes(tmp_path / "images", 2, [f"c{i}" for i in range(10)])
     data = {"name": "folder", "directory": str(tmp_path / "images"), "image_size": 8}
-    data |= {"mean": [100.0] * 3, "standard_deviation": [50.0] * 3}
+    data |= {"mean": [0.4] * 3, "standard_deviation": [0.3] * 3}
     cell = {"class_name": "monotone_conv_cell", "filters": 3, "m": 0.5}
     model = {"name": "monotone", "cell": cell}
     mapping = {"experiment": "classification", "data": data, "model": model}

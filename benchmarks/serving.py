@@ -93,18 +93,26 @@ def _warm_evaluations(model, images, speed, num_frames):
     equilibrium of the previous frame; `agreement` is the fraction of frames with the
     same class, and `converged` the fraction of warm solves that converged.
     """
-    warm_model = deq_keras.serving.WarmStartModel(model)
-    (name,) = warm_model.input_specs
-    outputs, states = [], {}
+    encode, layer, head = deq_keras.diagnostics.split_model(model)
+
+    @tf.function
+    def ask(frame, state=None):
+        request = deq_keras.solvers.SolveRequest(initial_state=state)
+        solution = layer.solve(encode(frame), request)
+        return {
+            "outputs": head(solution.value),
+            "evaluations": solution.num_evaluations,
+            "status": solution.status,
+            "state": solution.value,
+        }
+
+    outputs, state = [], None
     for frame in moving(images, speed, num_frames):
-        cold = warm_model.predict_on_batch({name: frame})
-        warm = warm_model.predict_on_batch({name: frame, **states})
+        cold, warm = ask(frame), ask(frame, state)
         # NaN selects the cell's own start, for samples that did not converge.
         has_converged = warm["status"] == deq_keras.solvers.CONVERGED
-        for key in warm_model.state_specs:
-            state = warm[key.replace("initial_state", "equilibrium")]
-            mask = has_converged.reshape(-1, *[1] * (state.ndim - 1))
-            states[key] = np.where(mask, state, np.float32(np.nan))
+        mask = tf.reshape(has_converged, (-1, *[1] * (warm["state"].shape.rank - 1)))
+        state = tf.where(mask, warm["state"], np.float32(np.nan))
         outputs.append((cold, warm))
     # Skip the first frame, which follows no other.
     cold, warm = (

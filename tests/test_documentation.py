@@ -102,7 +102,6 @@ LONG = {
     "deq_keras.serving.litert",
     "deq_keras.serving.load",
     "deq_keras.serving.onnx",
-    "deq_keras.serving.warm_start_model",
     "deq_keras.testing.components",
     "deq_keras.tuning.tune",
 }

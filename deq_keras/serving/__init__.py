@@ -5,12 +5,10 @@ from deq_keras.serving.litert import export_litert
 from deq_keras.serving.load import LoadedModel, load
 from deq_keras.serving.onnx import export_onnx
 from deq_keras.serving.saved_model import export_saved_model
-from deq_keras.serving.warm_start_model import WarmStartModel
 
 __all__ = [
     "ExportError",
     "LoadedModel",
-    "WarmStartModel",
     "export_litert",
     "export_onnx",
     "export_saved_model",

@@ -194,6 +194,8 @@ class LayerCell(EquilibriumCell):
         self.injection = injection
         self.projection: keras.layers.Layer | None = None
         self.output_projection: keras.layers.Layer | None = None
+        # Width of the state for layers that cannot compute it. `None`: as the inputs.
+        self.assumed_units: int | None = None
         self.supports_masking = True
         accepted = inspect.signature(layer.call).parameters
         self._mask_argument = next((n for n in _MASKS if n in accepted), None)
@@ -376,8 +378,8 @@ class LayerCell(EquilibriumCell):
         try:
             units = self.layer.compute_output_shape(shape)[-1]
         except (NotImplementedError, TypeError, ValueError):
-            # Assumes the width of the input. The trace of the layer shows what fails.
-            units = shape[-1]
+            # The trace of the layer shows whether this is right.
+            units = self.assumed_units or shape[-1]
         return units if isinstance(units, int) else inputs_shape[-1]
 
     def _output_shape(self, state_shape: Shape, injection_shape: Shape) -> Shape:

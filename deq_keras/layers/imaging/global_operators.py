@@ -303,8 +303,9 @@ class MatrixOperator(LinearOperator):
     contains the matrix.
 
     Args:
-        matrix: Array `(measurements, height * width * channels)`. Its columns have the
-            order of `image.reshape(-1)`.
+        matrix: Array or sparse matrix of SciPy, `(measurements, height * width *
+            channels)`. Its columns have the order of `image.reshape(-1)`. Products
+            use a dense copy.
         image_shape: Tuple of positive integers, `(height, width, channels)`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`.
 

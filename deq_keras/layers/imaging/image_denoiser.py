@@ -100,6 +100,7 @@ class ImageDenoiser(CompositeLayer):
     def _convolution(self, filters: int, activation: str | None, name: str) -> Any:
         options: Any = {
             "padding": "same",
+            "data_format": "channels_last",
             "activation": activation,
             "name": name,
             "dtype": self.dtype_policy,

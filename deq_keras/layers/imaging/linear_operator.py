@@ -8,10 +8,12 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
+from keras import ops, tree
 
 from deq_keras.core.checks import check_counts
 from deq_keras.core.linearization import linearize
+from deq_keras.core.rounding import EPSILON
+from deq_keras.core.structure import wide_dtype
 
 # A power iteration estimates the norm from below. After 100 iterations from a random
 # image of n pixels, the expected relative error is at most 0.87 log(n) / 198 (Kuczynski
@@ -19,9 +21,23 @@ from deq_keras.core.linearization import linearize
 _NUM_ITERATIONS = 100
 _SAFETY = 1.05
 
-# Largest deviation of an adjoint, relative to the norms of what is multiplied. Wrong
-# adjoints deviate by the size of the result, rounding to TensorFloat-32 by 5e-4.
+# Largest deviation of an adjoint, relative to the norms of what is multiplied, or the
+# epsilon of the compute dtype if that is larger. Wrong adjoints deviate by the size of
+# the result, rounding to TensorFloat-32 by 5e-4.
 _TOLERANCE = 1e-3
+
+_METHODS = ("call", "adjoint", "normal", "inverse", "apply_inverse")
+
+
+def _of_floats(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a method of an operator: it receives floating-point tensors."""
+
+    @functools.wraps(method)
+    def compute(self: "LinearOperator", *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tree.map_structure(self._as_floats, (args, kwargs))
+        return method(self, *args, **kwargs)
+
+    return compute
 
 
 class LinearOperator(keras.layers.Layer):
@@ -30,10 +46,12 @@ class LinearOperator(keras.layers.Layer):
     Subclasses implement `call`, which computes A z. All other methods have defaults
     that follow from it. Override them where something faster is known.
 
-    An operator computes in the dtype of the tensor that it receives, and is the same
-    for all samples. Real and imaginary parts of complex numbers are two channels. An
-    operator with weights, such as a blur that is learned, has a norm that changes with
-    them: override `norm_bound` if the weights yield it.
+    An operator computes in the dtype of the tensor that it receives, or in its compute
+    dtype if these are integers, and is the same for all samples. Real and imaginary
+    parts of complex numbers are two channels. Channels are the last axis, whatever
+    `keras.config.image_data_format()` is. An operator with weights, such as a blur that
+    is learned, has a norm that changes with them: override `norm_bound` if the weights
+    yield it.
 
     Args:
         image_shape: Tuple of positive integers, `(height, width, channels)`.
@@ -63,6 +81,12 @@ class LinearOperator(keras.layers.Layer):
     True
     """
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in _METHODS:
+            if name in vars(cls):
+                setattr(cls, name, _of_floats(vars(cls)[name]))
+
     def __init__(self, image_shape: tuple[int, int, int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.image_shape = check_counts("image_shape", image_shape)
@@ -77,6 +101,16 @@ class LinearOperator(keras.layers.Layer):
         self.check_shape("images", input_shape, self.image_shape)
         self.input_spec = keras.InputSpec(shape=(None, *self.image_shape))
 
+    def _as_floats(self, value: Any) -> Any:
+        """Returns a tensor in floating-point, and anything else as it is."""
+        dtype = getattr(value, "dtype", None)
+        if dtype is None:
+            return value
+        dtype = keras.backend.standardize_dtype(dtype)
+        check_real(dtype)
+        # In the dtype of integer images, the tables of an operator would be zeros.
+        return value if "float" in dtype else ops.cast(value, self.compute_dtype)
+
     def _build_once(self) -> None:
         """Creates the weights, unless they exist. Keras does so only in `__call__`."""
         if self.built:
@@ -90,6 +124,7 @@ class LinearOperator(keras.layers.Layer):
         """Returns A z of images z."""
         raise NotImplementedError(f"{type(self).__name__} must implement `call`.")
 
+    @_of_floats
     def adjoint(self, measurements: Any) -> Any:
         """Returns A^T y, by default the vector-Jacobian product of `call`.
 
@@ -104,6 +139,7 @@ class LinearOperator(keras.layers.Layer):
         zeros = ops.zeros(shape, measurements.dtype)
         return linearize(self.call, zeros).vjp(measurements)
 
+    @_of_floats
     def normal(self, images: Any) -> Any:
         """Returns A^T A z, by default `adjoint(call(z))`.
 
@@ -113,6 +149,7 @@ class LinearOperator(keras.layers.Layer):
         self._build_once()
         return self.adjoint(self.call(images))
 
+    @_of_floats
     def inverse(self, images: Any, mu: Any) -> Any:
         """Returns (A^T A + mu)^-1 z, for operators where it is cheap.
 
@@ -140,6 +177,7 @@ class LinearOperator(keras.layers.Layer):
         """
         return mu
 
+    @_of_floats
     def apply_inverse(self, images: Any, factor: Any) -> Any:
         """Returns (A^T A + mu)^-1 z, like `inverse`.
 
@@ -183,6 +221,10 @@ class LinearOperator(keras.layers.Layer):
         images = keras.KerasTensor((None, *self.image_shape))
         return keras.Operation.compute_output_spec(self, images).shape[1:]
 
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:
+        self.check_shape("images", input_shape, self.image_shape)
+        return (input_shape[0], *self.measurement_shape)
+
     def check_adjoint(self) -> None:
         """Compares <A z, y> with <z, A^T y> for random z, with y random and y = A z.
 
@@ -191,6 +233,7 @@ class LinearOperator(keras.layers.Layer):
         """
         self._build_once()
         random, name = np.random.default_rng(0), type(self).__name__
+        tolerance = max(_TOLERANCE, EPSILON[tf.as_dtype(self.compute_dtype)])
         images = self._draw(random, self.image_shape)
         measured = _eager(self.call)(images)
         noise = self._draw(random, measured.shape[1:])
@@ -201,12 +244,14 @@ class LinearOperator(keras.layers.Layer):
                 "from `call`, which must be linear, without an offset.",
                 (measured, cotangent),
                 (images, _eager(self.adjoint)(cotangent)),
+                tolerance,
             )
         _compare(
             f"`{name}.normal` is not A^T A: <A z, A z> and <z, A^T A z> differ. "
             "Correct `normal`, or delete it: by default, it is `adjoint(call(z))`.",
             (measured, measured),
             (images, _eager(self.normal)(images)),
+            tolerance,
         )
 
     def _constant_norm(self) -> float:
@@ -233,7 +278,9 @@ class LinearOperator(keras.layers.Layer):
         return _SAFETY * ops.sum(measured * ops.stop_gradient(_unit(measured)))
 
     def _draw(self, random: np.random.Generator, shape: tuple[int, ...]) -> Any:
-        return random.normal(size=(1, *shape)).astype(self.variable_dtype)
+        # Cells apply operators in float32 or better.
+        dtype = wide_dtype(self.variable_dtype)
+        return random.normal(size=(1, *shape)).astype(dtype)
 
     @staticmethod
     def check_shape(
@@ -267,18 +314,27 @@ class ProjectionOperator(LinearOperator):
         return (images - self.normal(images) / (self.norm**2 + mu)) / mu
 
 
+def check_real(dtype: str) -> None:
+    """Raises `ValueError` if images or measurements have a complex dtype."""
+    if "complex" in dtype:
+        raise ValueError(
+            "Images and measurements must be real. Pass real and imaginary part as two "
+            f"channels. Received: a tensor of dtype {dtype}."
+        )
+
+
 def check_array(name: str, value: Any, num_axes: int | tuple[int, ...]) -> np.ndarray:
     """Returns a float64 array of finite real numbers.
 
     Args:
         name: String. Name of the argument, for messages.
-        value: Array, or nested lists of numbers.
+        value: Array, nested lists of numbers, or a sparse matrix of SciPy.
         num_axes: Integer, or tuple of integers. Accepted numbers of axes.
 
     Raises:
         ValueError: If the value is complex, not finite or not such an array.
     """
-    array = np.asarray(value)
+    array = np.asarray(value.toarray() if hasattr(value, "toarray") else value)
     accepted = (num_axes,) if isinstance(num_axes, int) else num_axes
     if array.dtype.kind == "c":
         raise ValueError(
@@ -329,12 +385,14 @@ def _eager(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
     return evaluate
 
 
-def _compare(advice: str, first: tuple[Any, Any], second: tuple[Any, Any]) -> None:
+def _compare(
+    advice: str, first: tuple[Any, Any], second: tuple[Any, Any], tolerance: float
+) -> None:
     """Raises `ValueError` unless two inner products agree."""
     products, sizes = [], []
     for pair in (first, second):
         one, two = (np.asarray(x, "float64").ravel() for x in pair)
         products.append(float(one @ two) if one.size == two.size else math.nan)
         sizes.append(float(np.linalg.norm(one) * np.linalg.norm(two)))
-    if not abs(products[0] - products[1]) <= _TOLERANCE * max(sizes):
+    if not abs(products[0] - products[1]) <= tolerance * max(sizes):
         raise ValueError(f"{advice} Received: {products[0]:g} and {products[1]:g}.")

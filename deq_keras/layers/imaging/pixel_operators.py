@@ -112,7 +112,8 @@ class Blur(LinearOperator):
                     )
                     images = ops.concatenate([last, images, first], axis=axis)
         kernel = np.repeat(kernel[:, :, None, None], self.image_shape[2], axis=2)
-        return ops.depthwise_conv(images, ops.cast(kernel, images.dtype))
+        kernel = ops.cast(kernel, images.dtype)
+        return ops.depthwise_conv(images, kernel, data_format="channels_last")
 
     def get_config(self) -> dict[str, Any]:
         config = {"kernel": self.kernel.tolist(), "boundary": self.boundary}
@@ -204,7 +205,7 @@ class Downsampling(ProjectionOperator):
             )
 
     def call(self, images: Any) -> Any:
-        return ops.average_pool(images, self.factor)
+        return ops.average_pool(images, self.factor, data_format="channels_last")
 
     def adjoint(self, measurements: Any) -> Any:
         # LiteRT does not support `ops.repeat` for batches of unknown size.

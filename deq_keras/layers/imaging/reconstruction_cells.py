@@ -11,7 +11,7 @@ from deq_keras.core.checks import check_open_fraction, check_positive
 from deq_keras.core.structure import at_least_float32
 from deq_keras.layers.equilibrium import EquilibriumCell, cell_from
 from deq_keras.layers.imaging.image_denoiser import ImageDenoiser
-from deq_keras.layers.imaging.linear_operator import LinearOperator
+from deq_keras.layers.imaging.linear_operator import LinearOperator, check_real
 
 # Shapes of the noise level of one image.
 _NOISE = ((), (1,))
@@ -52,6 +52,7 @@ class ReconstructionCell(EquilibriumCell):
         self.denoiser = denoiser
         # Checks the denoiser, and fixes its normalized kernels for a solve.
         self.denoiser_cell = cell_from(denoiser, _with_condition, name="denoiser_cell")
+        self.denoiser_cell.assumed_units = operator.image_shape[2]
 
     def build(self, input_shape: Any) -> None:
         shapes = _as_list(input_shape)
@@ -66,6 +67,7 @@ class ReconstructionCell(EquilibriumCell):
                 f"of shapes {shapes}."
             )
         self.operator.check_adjoint()
+        self._check_data_format()
         channels = image_shape[2] + len(shapes) - 1
         self.denoiser_cell.build((None, *image_shape[:2], channels))
         if self.denoiser_cell.units != image_shape[2]:
@@ -76,6 +78,15 @@ class ReconstructionCell(EquilibriumCell):
                 f"channels, a denoiser that returns {self.denoiser_cell.units} and "
                 f"reads {channels}."
             )
+
+    def _check_data_format(self) -> None:
+        for layer in self.denoiser._flatten_layers():
+            if getattr(layer, "data_format", None) == "channels_first":
+                raise ValueError(
+                    "Images have the channels as their last axis. Create the layers of "
+                    'the denoiser with data_format="channels_last". Received: layer '
+                    f"'{layer.name}' with data_format='channels_first'."
+                )
 
     def inject(self, inputs: Any, training: bool = False) -> dict[str, Any]:
         """Computes all that is constant in a solve, A^T y above all.
@@ -90,11 +101,7 @@ class ReconstructionCell(EquilibriumCell):
             channels)` in float32 or better, and the injection of the denoiser.
         """
         measurements, *noise = _as_list(inputs)
-        if "complex" in keras.backend.standardize_dtype(measurements.dtype):
-            raise ValueError(
-                "Measurements must be real. Pass real and imaginary part as two "
-                f"channels. Received: measurements of dtype {measurements.dtype}."
-            )
+        check_real(keras.backend.standardize_dtype(measurements.dtype))
         if not self.built:
             shapes = [tuple(one.shape) for one in (measurements, *noise)]
             self.build(shapes if noise else shapes[0])

@@ -239,17 +239,31 @@ def test_a_noise_level_is_an_input_of_fit():
     assert np.isfinite(model.train_on_batch(data, normal((4, *SHAPE)))).all()
 
 
-def test_any_keras_model_denoises():
+class Denoiser(keras.layers.Layer):
+    """Cannot compute the shape of its output."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = keras.layers.Conv2D(1, 3, padding="same")
+
+    def call(self, images):
+        return images[..., :1] + self.convolution(images)
+
+
+@pytest.mark.parametrize("has_noise_level", [False, True])
+def test_any_keras_layer_denoises(has_noise_level):
     block = keras.Sequential(
         [
             keras.layers.Conv2D(4, 3, padding="same", activation="relu"),
             keras.layers.Conv2D(1, 3, padding="same"),
         ]
     )
-    cell = layers.ProximalGradientCell(OPERATORS["blur"](), block)
-    assert layers.DEQ(cell, solvers.FixedPointIteration(2))(
-        _measurements(cell)
-    ).shape == (3, *SHAPE)
+    for denoiser in (block, Denoiser()):
+        cell = layers.ProximalGradientCell(_blur(), denoiser)
+        inputs = _measurements(cell)
+        inputs = [inputs, np.ones(3, "float32")] if has_noise_level else inputs
+        images = layers.DEQ(cell, solvers.FixedPointIteration(2))(inputs)
+        assert images.shape == (3, *SHAPE)
 
 
 @pytest.mark.parametrize("name", ["proximal", slow("half quadratic")])

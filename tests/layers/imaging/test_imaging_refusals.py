@@ -30,6 +30,8 @@ def _images(*shape):
     return np.ones(shape, "float32")
 
 
+# For images of eight rows, it keeps the shape.
+FIRST = keras.layers.Conv2D(8, 3, padding="same", data_format="channels_first")
 IMAGES = _images(2, *SHAPE)
 UNKNOWN = (None, None, 8, 1)
 
@@ -111,11 +113,13 @@ ROWS = [
     ),
     ("WrongAdjoint", "adjoint", lambda: _solve(_cell(WrongAdjoint(SHAPE)), IMAGES)),
     ("measurements", "(2, 9, 8, 1)", lambda: _solve(_cell(), _images(2, 9, 8, 1))),
+    ("real", "complex64", lambda: _blur().adjoint(IMAGES.astype("complex64"))),
     ("real", "complex64", lambda: _solve(_cell(), IMAGES.astype("complex64"))),
     ("noise level", "(2, 2)", lambda: _solve(_cell(), IMAGES, _images(2, 2))),
     ("channels=1", "returns 2", lambda: _solve(_cell(), IMAGES, _images(2))),
     ("BatchNormalization", "Group", lambda: _with(keras.layers.BatchNormalization())),
     ("Dropout", "rate", lambda: _with(keras.layers.Dropout(0.5))),
+    ("channels", "'channels_first'", lambda: _solve(_cell(None, FIRST), IMAGES)),
 ]
 
 

@@ -1,5 +1,7 @@
 """Linear operators: formulas in NumPy, adjoints, norms, inverses and gradients."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -119,6 +121,8 @@ def test_regimes_gradients_and_config(operator):
     np.testing.assert_array_equal(copy(images), measurements)
     model = keras.Sequential([keras.Input(operator.image_shape), operator])
     assert model.output_shape == (None, *operator.measurement_shape)
+    frames = keras.layers.TimeDistributed(operator)(images[:, None])
+    np.testing.assert_allclose(frames[:, 0], measurements, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("boundary", ["circular", "zero"])
@@ -214,6 +218,53 @@ def test_norms_of_known_operators():
     half[0, 1] = 1  # Its opposite frequency is not sampled.
     assert layers.FourierSampling(half, GRAY).norm == pytest.approx(np.sqrt(0.5))
     assert layers.FourierSampling(half, COLOR).norm == 1
+
+
+def test_integers_are_computed_in_floating_point(operator):
+    """Also in a model and a dataset of integers, and whatever Keras' format is."""
+    shapes = operator.image_shape, operator.measurement_shape
+    images, measured = (RANDOM.integers(0, 2, (2, *shape)) for shape in shapes)
+    methods = [(operator, images), (operator.normal, images)]
+    methods.append((operator.adjoint, measured))
+    if type(operator) in (layers.MatrixOperator, layers.Inpainting):
+        methods.append((lambda x: operator.inverse(images=x, mu=1), images))
+    expected = [method(array.astype("float32")) for method, array in methods]
+    keras.config.set_image_data_format("channels_first")
+    try:
+        for dtype in ("uint8", "int32", "bool"):
+            for (method, array), right in zip(methods, expected, strict=True):
+                np.testing.assert_array_equal(method(array.astype(dtype)), right)
+        pixels = images.astype("uint8")
+        inputs = keras.Input(operator.image_shape, dtype="uint8")
+        model = keras.Model(inputs, operator(inputs))
+        assert model.output.dtype == model(pixels).dtype == "float32"
+        (batch,) = tf.data.Dataset.from_tensors(pixels).map(operator)
+    finally:
+        keras.config.set_image_data_format("channels_last")
+    for received in (model(pixels), batch):
+        np.testing.assert_allclose(received, expected[0], rtol=1e-6, atol=1e-6)
+
+
+def test_check_of_adjoints_allows_for_rounding():
+    class Rounded(layers.MatrixOperator):
+        def call(self, images):
+            return super().call(tf.cast(images, tf.bfloat16))
+
+        def adjoint(self, measurements):
+            return super().adjoint(tf.cast(measurements, tf.bfloat16))
+
+    def matrix(seed, shape):
+        return np.random.default_rng(seed).normal(size=shape)
+
+    layers.MatrixOperator(matrix(0, (20, 96)), COLOR, dtype="bfloat16").check_adjoint()
+    Rounded(matrix(38, (48, 30)).T, GRAY, dtype="bfloat16").check_adjoint()
+
+
+def test_matrix_can_be_sparse():
+    matrix = np.where(np.abs(MATRIX) > 1, MATRIX, 0)
+    sparse = types.SimpleNamespace(toarray=lambda: matrix)  # As matrices of SciPy.
+    operator = layers.MatrixOperator(sparse, COLOR)
+    np.testing.assert_array_equal(operator.matrix, matrix)
 
 
 def test_half_precision(operator):

@@ -215,6 +215,17 @@ def test_citation_has_the_version():
     assert citation["version"] == deq_keras.__version__
 
 
+def test_templates_and_workflows_parse():
+    files = list((ROOT / ".github").rglob("*.yml"))
+    assert len(files) >= 4
+    for path in files:
+        assert yaml.safe_load(path.read_text(encoding="utf-8")), path
+    job = yaml.safe_load((ROOT / ".github/workflows/checks.yml").read_text())["jobs"]
+    commands = [step.get("run") for step in job["run"]["steps"]]
+    (command,) = filter(None, commands)
+    assert (ROOT / command).stat().st_mode & 0o100  # It can be executed.
+
+
 def test_every_config_key_has_a_meaning():
     script = runpy.run_path(str(DOCS / "config_reference.py"))
     page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri="api/config.md"))

@@ -55,8 +55,9 @@ def export_saved_model(
         path: Path of the new folder, which must not exist.
         input_signature: Nest of `tf.TensorSpec`s of a request. Defaults to `None`, the
             signature of the preprocessor or of a functional model.
-        samples: Nest of arrays `(samples, ...)` to check the file with. Defaults to
-            `None`: random samples, where the inputs are numbers of known shape.
+        samples: Nest of arrays `(samples, ...)`, inputs of real requests to check the
+            file with; the check uses at most 32. Defaults to `None`: three random
+            samples, where the inputs are numbers of known shape.
         max_iter_limit: Positive integer. The largest budget of a request. The file
             spends at most this budget, also if a request or a solver has a larger one,
             and stores it in its metadata; `load` raises for a larger request. Defaults
@@ -70,13 +71,19 @@ def export_saved_model(
             `(batch,)`, the mask of failed samples (`None` without an equilibrium
             layer).
         tolerance: Positive float. The largest allowed difference of an output, relative
-            to the largest output if that exceeds 1. Defaults to `1e-4`.
+            to the largest output if that exceeds 1. Where the model differs from itself
+            by more, in a batch of another size or for inputs that change in the last
+            bit, the file may differ as much. Defaults to `1e-4`.
         metadata: Dict of plain data to store in the file, such as the version of the
             model or `{"tuning": tuning.as_dict()}`; `LoadedModel.metadata` returns it.
             Defaults to `None`, an empty dict.
 
     Returns:
         The largest difference between outputs of the model and of the file.
+
+    Warns:
+        UserWarning: If the largest difference exceeds `tolerance`, because results of
+            the model depend on rounding. The message compares both.
 
     Raises:
         FileExistsError: If `path` exists.

@@ -1,5 +1,6 @@
 """Files that answer as the model does, in their own runtimes."""
 
+import re
 import sys
 
 import keras
@@ -159,20 +160,73 @@ def test_half_precision(tmp_path):
             _exported(target, tmp_path, model)
 
 
-def test_other_results_raise_and_leave_no_file(tmp_path, monkeypatch):
-    model, _ = _dense()
-    convert, kernel = serving.litert._converted, model.layers[-1].kernel
+class SineCell(layers.EquilibriumCell):
+    """f(z, u) = a sin(z) + u, which for a large a depends on the last bit."""
 
-    def spoilt(function):
-        kernel.assign_add(np.full((5, 2), 1e-2))
+    def __init__(self, factor, **kwargs):
+        super().__init__(**kwargs)
+        self.factor = factor
+
+    def call(self, state, injection):
+        return self.factor * ops.sin(state) + injection
+
+
+def _sine(factor, *head):
+    solver = solvers.FixedPointIteration(14, tol=None)
+    return keras.Sequential(
+        [keras.Input((4,)), layers.DEQ(SineCell(factor), solver), *head]
+    )
+
+
+def _integers(outputs):
+    return ops.cast(1e6 * ops.sin(outputs), "int32")
+
+
+@pytest.mark.parametrize("head", [(), (_integers,)], ids=["floats", "integers"])
+def test_file_of_a_model_that_depends_on_rounding(head, tmp_path):
+    """The file may differ as much as the model does from itself, on given samples."""
+    model = _sine(8.0, *map(_Function, head))
+    samples = np.linspace(-3, 3, 48, dtype="float32").reshape(12, 4)
+    whole, moved = (
+        model.predict(x, verbose=0) for x in (samples, samples * (1 + 1e-7))
+    )
+    own = np.abs(whole - moved).max()
+    assert own > (10 if head else 1e-3)
+    with pytest.warns(UserWarning, match="depend on rounding: it differs from itself"):
+        path, _ = _exported("litert", tmp_path, model, samples=samples)
+    assert np.abs(serving.load(path)(samples)["outputs"] - whole).max() < 20 * own
+
+
+def _spoil(monkeypatch, kernel):
+    """Lets LiteRT files be written with another kernel."""
+    convert, difference = serving.litert._converted, np.full(kernel.shape, 1e-2)
+
+    def converted(function):
+        kernel.assign_add(difference)
         content = convert(function)
-        kernel.assign_sub(np.full((5, 2), 1e-2))
+        kernel.assign_sub(difference)
         return content
 
-    monkeypatch.setattr(serving.litert, "_converted", spoilt)
-    with pytest.raises(serving.ExportError, match="`outputs`"):
+    monkeypatch.setattr(serving.litert, "_converted", converted)
+
+
+def test_other_results_raise_and_leave_no_file(tmp_path, monkeypatch):
+    model, _ = _dense()
+    _spoil(monkeypatch, model.layers[-1].kernel)
+    with pytest.raises(serving.ExportError, match="`outputs`") as error:
         _exported("litert", tmp_path, model)
     assert not list(tmp_path.iterdir())
+    (tolerance,) = re.findall("`tolerance=(.*?)`", str(error.value))
+    _, difference = _exported("litert", tmp_path, model, tolerance=float(tolerance))
+    assert 1e-3 < difference < float(tolerance)
+
+
+def test_no_tolerance_covers_other_integers(tmp_path, monkeypatch):
+    head = keras.layers.Dense(2), _Function(_integers)
+    model = _sine(0.5, *head)
+    _spoil(monkeypatch, head[0].kernel)
+    with pytest.raises(serving.ExportError, match="only to floats.*`outputs`"):
+        _exported("litert", tmp_path, model, tolerance=1e6)
 
 
 def test_convolution_that_loses_nan(tmp_path):

@@ -138,7 +138,8 @@ class Anderson(FixedPointSolver):
         columns = len(weights)
         if columns > _SAFE_COLUMNS:
             has_fallen = evaluation.squared_norm < memory.smallest
-            num_stalled = tf.where(has_fallen, 0.0, memory.num_stalled + 1.0)
+            num_stalled = memory.num_stalled + 1.0
+            num_stalled = tf.where(has_fallen, tf.zeros_like(num_stalled), num_stalled)
             has_stalled = num_stalled >= columns
             plain = [1.0] + [0.0] * (columns - 1)
             weights = [

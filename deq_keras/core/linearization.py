@@ -72,18 +72,20 @@ def linearize(fn: Callable[[Nest], Nest], point: Nest) -> Linearization:
     point = tree.map_structure(tf.stop_gradient, point)
     leaves = tree.flatten(point)
     zero = tf.UnconnectedGradients.ZERO
+    # TensorFlow makes a branch or a loop in `fn` differentiable more than once only if
+    # a persistent tape exists. Otherwise, differentiating the value after a product
+    # fails, and the gradient of a product lacks the variables that a branch reads.
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+        tape.watch(leaves)
+        value = fn(point)
     if tf.executing_eagerly():
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-            tape.watch(leaves)
-            value = fn(point)
         gradient = functools.partial(tape.gradient, unconnected_gradients=zero)
     else:
-        # A gradient function of the graph refers to the products, and thus to the tape.
-        # The garbage collector cannot see the tape's references to the graph. Unlike
-        # `tf.gradients`, the function that it calls can differentiate an outer graph:
-        # in the backward pass of a branch or a loop, f is in the graph of its forward
-        # pass.
-        value = fn(point)
+        # A gradient function of the graph refers to the products, and would refer to
+        # the tape. The garbage collector cannot see the tape's references to the graph.
+        # Unlike `tf.gradients`, the function that it calls can differentiate an outer
+        # graph: in the backward pass of a branch or a loop, f is in the graph of its
+        # forward pass.
         gradient = functools.partial(
             gradients_util._GradientsHelper,
             unconnected_gradients=zero,

@@ -1,5 +1,6 @@
 """One taped evaluation and any number of products with the Jacobian."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -80,24 +81,57 @@ def test_no_gradient_flows_into_the_point():
     np.testing.assert_allclose(to_scale, 6.0)
 
 
-@pytest.mark.parametrize("regime", ["eager", "xla"], indirect=True)
-def test_products_are_differentiable(regime):
-    """d/dw |v^T J|^2 with J = w diag(tanh'(w z)), against the closed form."""
+def _nested(is_small, use, skip):
+    return tf.cond(is_small, lambda: tf.cond(~is_small, skip, use), skip)
+
+
+# Ways to compute `use()`, whose operations contain it as a function.
+CONTROL_FLOW = {
+    "none": lambda is_small, use, skip: use(),
+    "cond": _nested,
+    "case": lambda is_small, use, skip: tf.case([(is_small, use)], default=skip),
+    "switch": lambda is_small, use, skip: keras.ops.switch(
+        tf.cast(is_small, tf.int32), [skip, use]
+    ),
+    "while": lambda is_small, use, skip: tf.while_loop(
+        lambda i, _: i < 1, lambda i, _: (i + 1, use()), (0, skip())
+    )[1],
+    "function": lambda is_small, use, skip: tf.function(use)(),
+}
+
+
+@pytest.mark.parametrize(
+    "kind, regime",
+    [*[(kind, "graph") for kind in CONTROL_FLOW], ("none", "eager"), ("cond", "xla")],
+    indirect=["regime"],
+)
+def test_value_and_products_are_differentiable(kind, regime):
+    """d/dw (f + |v^T J|^2) with J = w diag(tanh'(w z)), against the closed form,
+    also if f computes its value in a branch, a loop or a function."""
     point = tf.constant([[0.3, -0.7]], tf.float64)
     weight = tf.constant(1.3, tf.float64)
 
     @regime
-    def gradient(weight):
+    def gradients(weight):
+        def function(z):
+            is_small = tf.reduce_max(z) < 1e3
+            use, skip = (lambda: tf.tanh(weight * z)), (lambda: 0.0 * weight * z)
+            return CONTROL_FLOW[kind](is_small, use, skip)
+
         with tf.GradientTape() as tape:
             tape.watch(weight)
-            linearization = linearize(lambda z: tf.tanh(weight * z), point)
-            loss = tf.reduce_sum(tf.square(linearization.vjp(tf.ones_like(point))))
-        return tape.gradient(loss, weight)
+            linearization = linearize(function, point)
+            ones = tf.ones_like(point)
+            squares = tf.square(linearization.vjp(ones))
+            loss = tf.reduce_sum(linearization.value + squares)
+        product = tf.while_loop(  # As in an adjoint solve.
+            lambda i, _: i < 1, lambda i, _: (i + 1, linearization.vjp(ones)), (0, ones)
+        )[1]
+        return tape.gradient(loss, weight), product
 
     z, w = point.numpy(), 1.3
     slope = 1 - np.tanh(w * z) ** 2
-    jacobian = w * slope
     derivative = slope - 2 * w * z * np.tanh(w * z) * slope
-    np.testing.assert_allclose(
-        gradient(weight), np.sum(2 * jacobian * derivative), rtol=1e-12
-    )
+    expected = np.sum(z * slope + 2 * w * slope * derivative), w * slope
+    for one, two in zip(gradients(weight), expected, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-12)

@@ -62,6 +62,27 @@ def test_branch_in_a_loop_has_the_gradient_of_plain_calls(gradient):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("gradient", ["implicit", slow("neumann")])
+def test_a_cell_with_a_branch_trains_like_the_cell_without(gradient):
+    """With a penalty, whose gradient differentiates products with df/dz."""
+
+    class Branch(layers.DenseCell):
+        def call(self, state, injection):
+            step = lambda: super(Branch, self).call(state, injection)  # noqa: E731
+            return keras.ops.cond(tf.reduce_max(state) < 9.0, step, lambda: state)
+
+    trained = []
+    for cell in (layers.DenseCell, Branch):
+        keras.utils.set_random_seed(1)
+        deq = layers.DEQ(cell(4, seed=1), "anderson", gradient, "contraction")
+        model = keras.Sequential([keras.Input((4,)), deq])
+        model.compile("sgd", "mse")
+        model.fit(INPUTS, INPUTS, epochs=2, verbose=0)
+        trained.append(model.get_weights())
+    for one, two in zip(*trained, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+
+
 @_fast("neumann")
 @pytest.mark.usefixtures("full_float32")
 def test_vectorized_map_gives_gradients_of_each_sample(gradient):

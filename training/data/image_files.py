@@ -61,19 +61,6 @@ def decode(encoded, num_channels):
     return tf.ensure_shape(pixels, (None, None, num_channels))
 
 
-def is_whole_jpeg(encoded):
-    """Returns whether these are the bytes of a JPEG file.
-
-    A file whose first and last bytes are right is not decoded here; an error between
-    them shows when the pixels are decoded.
-    """
-    length = tf.minimum(tf.strings.length(encoded), 2)
-    end = tf.strings.substr(encoded, -length, length)
-    return tf.io.is_jpeg(encoded) & tf.cond(
-        end == b"\xff\xd9", lambda: True, lambda: _can_be_decoded(encoded)
-    )
-
-
 def dataset_statistics(name):
     """Returns means and standard deviations of the channels, for pixels 0 to 255.
 
@@ -120,8 +107,3 @@ def _decode_by_pillow(encoded, num_channels):
     except Exception as error:
         raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
     return pixels.reshape((*pixels.shape[:2], num_channels))
-
-
-def _can_be_decoded(encoded):
-    images = tf.data.Dataset.from_tensors(encoded).map(decode_jpeg).ignore_errors()
-    return images.reduce(0, lambda count, _: count + 1) > 0

@@ -1,17 +1,10 @@
-"""Splits of labeled images, in memory or in the shards of a folder."""
+"""Splits of labeled images; `tfds.py` has the split of a dataset on disk."""
 
 import abc
 
-import numpy as np
 import tensorflow as tf
 
 from ..errors import InputError
-from ..files.input_file import check_file
-from . import corruption
-from .records.record_reader import Segment
-
-_SHARDS_AT_ONCE = 16
-_READ_AT_ONCE = 256
 
 
 class Split(abc.ABC):
@@ -96,116 +89,6 @@ class MemorySplit(IndexedSplit):
     def loader(self):
         images, labels = tf.constant(self.images), tf.constant(self.labels)
         return lambda index: (tf.gather(images, index), tf.gather(labels, index))
-
-
-class ShardedSplit(Split):
-    """Labeled images in TFRecord shards. Entries are the records.
-
-    Args:
-        reader: `RecordReader`, which makes the examples.
-        segments: List of `Segment`s, in the order of the records.
-        transform: See `Split`.
-        shuffle_buffer: Positive integer. Records from which the next one is drawn.
-    """
-
-    def __init__(self, reader, segments, transform, shuffle_buffer):
-        super().__init__(transform)
-        self.reader = reader
-        self.segments = segments
-        self.shuffle_buffer = shuffle_buffer
-
-    @classmethod
-    def whole(cls, reader, shards, transform, shuffle_buffer):
-        """Returns the split of all records of `Shards`."""
-        segments = [
-            Segment(str(file), 0, count, True)
-            for file, count in zip(shards.files, shards.counts, strict=True)
-        ]
-        return cls(reader, segments, transform, shuffle_buffer)
-
-    def __len__(self):
-        return sum(segment.stop - segment.start for segment in self.segments)
-
-    def part(self, start, stop):
-        start, stop, _ = slice(start, stop).indices(len(self))
-        parts, first = [], 0
-        for file, begin, end, is_rest in self.segments:
-            # Index in the file minus index in this split.
-            offset = begin - first
-            first += end - begin
-            begin, last = max(begin, start + offset), min(end, stop + offset)
-            if begin < last:
-                parts.append(Segment(file, begin, last, is_rest and last == end))
-        return ShardedSplit(self.reader, parts, self.transform, self.shuffle_buffer)
-
-    def in_order(self):
-        segments = tf.data.Dataset.from_tensor_slices(self._segment_tensors())
-        return segments.flat_map(self.reader.read)
-
-    def shuffled(self, key):
-        # Sets the seed of this epoch's graph; `shuffle` would use the process' seed.
-        tf.random.set_seed(1)
-        shards_key, records_key = tf.unstack(tf.random.split(key))
-        order = tf.random.experimental.stateless_shuffle(
-            tf.range(len(self.segments)), shards_key
-        )
-        segments = tf.data.Dataset.from_tensor_slices(
-            tuple(tf.gather(part, order) for part in self._segment_tensors())
-        )
-        records = segments.interleave(
-            self.reader.read,
-            cycle_length=min(_SHARDS_AT_ONCE, len(self.segments)),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-        seed = tf.random.stateless_uniform([], records_key, None, None, tf.int64)
-        return records.shuffle(min(self.shuffle_buffer, len(self)), seed)
-
-    def loader(self):
-        corruption.located_by(self._first_corrupt)
-        return self.reader.decode
-
-    def in_memory(self):
-        """Returns the `MemorySplit` of the same examples.
-
-        Raises:
-            InputError: If a record cannot be used.
-        """
-        with corruption.reported():
-            examples = self.in_order().map(
-                self.loader(), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-            )
-            batches = list(examples.batch(_READ_AT_ONCE).as_numpy_iterator())
-        images, labels = map(np.concatenate, zip(*batches, strict=True))
-        return MemorySplit(images, labels, self.transform)
-
-    def _first_corrupt(self):
-        """Returns a sentence about the first unusable record, or `None`.
-
-        Raises:
-            InputError: If a file is gone, or cannot be opened.
-        """
-        for segment in self.segments:
-            check_file(segment.file, "data file")
-        segments = tf.data.Dataset.from_tensor_slices(self._segment_tensors())
-        corrupt = segments.flat_map(
-            lambda *segment: self.reader.examined(*segment, self.transform.evaluated)
-        )
-        for file, index, error in corrupt.take(1).as_numpy_iterator():
-            return (
-                f"{error.decode()} File and record: {file.decode()} {index}. Replace "
-                "the record, or write the file without it."
-            )
-        return None
-
-    def _segment_tensors(self):
-        files, starts, stops, are_rests = zip(*self.segments, strict=True)
-        return (
-            tf.constant(files),
-            tf.constant(np.array(starts, "int64")),
-            tf.constant(np.array(stops, "int64")),
-            tf.constant(are_rests),
-        )
 
 
 def first(split, count, name):

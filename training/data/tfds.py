@@ -2,10 +2,15 @@
 
 import contextlib
 
+import tensorflow as tf
+
 from ..config.errors import closest
 from ..errors import InputError
 from ..files.input_file import check_file
-from .records.shards import Shards
+from . import corruption
+from .splits import Split
+
+_FILES_AT_ONCE = 16
 
 
 @contextlib.contextmanager
@@ -41,41 +46,145 @@ def preparing(name, remedy):
         ) from error
 
 
-def find_shards(name, splits, how_to_get):
-    """Returns a list of the `Shards` of splits of a dataset, prepared as TFRecords.
+class TFDSSplit(Split):
+    """Labeled images of a dataset that TFDS has prepared. Entries are its records.
 
-    The shards are read directly, not through `tfds.load`, whose order of files cannot
-    depend on the epoch. A dataset that is not prepared yet is downloaded if possible.
+    The files are read directly, not through `tfds.load`, whose order of files cannot
+    depend on the epoch.
+
+    Args:
+        parse: Function from a record, a string tensor, to an example.
+        segments: List of `(file, start, stop)`: records of files, in their order.
+        transform: See `Split`.
+        shuffle_buffer: Positive integer. Records from which the next one is drawn.
+    """
+
+    def __init__(self, parse, segments, transform, shuffle_buffer):
+        super().__init__(transform)
+        self.parse = parse
+        self.segments = segments
+        self.shuffle_buffer = shuffle_buffer
+
+    def __len__(self):
+        return sum(stop - start for _, start, stop in self.segments)
+
+    def part(self, start, stop):
+        start, stop, _ = slice(start, stop).indices(len(self))
+        parts, first = [], 0
+        for file, begin, end in self.segments:
+            # Index in the file minus index in this split.
+            offset = begin - first
+            first += end - begin
+            begin, end = max(begin, start + offset), min(end, stop + offset)
+            if begin < end:
+                parts.append((file, begin, end))
+        return TFDSSplit(self.parse, parts, self.transform, self.shuffle_buffer)
+
+    def in_order(self):
+        segments = tf.data.Dataset.from_tensor_slices(self._segment_tensors())
+        return segments.flat_map(_records)
+
+    def shuffled(self, key):
+        # Sets the seed of this epoch's graph; `shuffle` would use the process' seed.
+        tf.random.set_seed(1)
+        files_key, records_key = tf.unstack(tf.random.split(key))
+        order = tf.random.experimental.stateless_shuffle(
+            tf.range(len(self.segments)), files_key
+        )
+        segments = tf.data.Dataset.from_tensor_slices(
+            tuple(tf.gather(part, order) for part in self._segment_tensors())
+        )
+        records = segments.interleave(
+            _records,
+            cycle_length=min(_FILES_AT_ONCE, len(self.segments)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        seed = tf.random.stateless_uniform([], records_key, None, None, tf.int64)
+        return records.shuffle(min(self.shuffle_buffer, len(self)), seed)
+
+    def loader(self):
+        corruption.located_by(self._first_corrupt)
+        return self.parse
+
+    def _first_corrupt(self):
+        """Returns a sentence about the first unusable record, or `None`."""
+        for file, start, stop in self.segments:
+            check_file(file, "data file")
+            records, index = iter(_records(file, start, stop)), start
+            try:
+                while (entry := next(records, None)) is not None:
+                    self.transform.evaluated(*self.parse(*entry))
+                    index += 1
+            except tf.errors.OpError:
+                return (
+                    f"The file {file} is corrupt at record {index}. Prepare the "
+                    "dataset again with `tfds build NAME --overwrite`."
+                )
+        return None
+
+    def _segment_tensors(self):
+        files, *bounds = zip(*self.segments, strict=True)
+        return tf.constant(files), *(tf.constant(one, tf.int64) for one in bounds)
+
+
+def _records(file, start, stop):
+    records = tf.data.TFRecordDataset(file).skip(start).take(stop - start)
+    return records.map(lambda record: (record,))
+
+
+def find_splits(name, splits, decode, transform, shuffle_buffer, **source):
+    """Returns a list of the `TFDSSplit`s of some splits of a dataset.
 
     Args:
         name: String. The dataset of TFDS.
         splits: Names of its splits.
-        how_to_get: String. The remedy if TFDS cannot download the dataset.
+        decode: Function from the features of an example, a dict in which images are
+            the bytes of their files, to an example.
+        transform: See `Split`.
+        shuffle_buffer: See `TFDSSplit`.
+        source: Arguments of `prepared_info`: `remedy` and `directory`.
 
     Raises:
         InputError: If the dataset cannot be prepared, is stored in another format, or
             lacks a split or a file.
     """
-    info = prepared_info(
-        name,
-        f"{how_to_get} Or give a folder of TFRecords as `data.directory`.",
-    )
+    info = prepared_info(name, **source)
     missing = [split for split in splits if split not in info.splits]
     if missing:
         raise InputError(
             f"The dataset {name} must have the splits {' and '.join(splits)}. "
-            f"Missing in {info.data_dir}: {' and '.join(missing)}. {how_to_get} Then "
-            f"run `tfds build {name} --overwrite`."
+            f"Missing in {info.data_dir}: {' and '.join(missing)}. "
+            f"{source['remedy']} Then run `tfds build {name} --overwrite`."
         )
-    return [split_shards(info, split, name) for split in splits]
+    return [
+        split_of(info, split, name, decode, transform, shuffle_buffer)
+        for split in splits
+    ]
 
 
-def split_shards(info, split, name):
-    """Returns the `Shards` of one split; see `find_shards`."""
+def split_of(info, split, name, decode, transform, shuffle_buffer):
+    """Returns one `TFDSSplit` of a `DatasetInfo`; see `find_splits`."""
+    import tensorflow_datasets
+
     found = info.splits[split]
     for file in found.filepaths:
         check_file(file, f"file of the dataset {name},")
-    return Shards(found.filepaths, found.shard_lengths)
+    decoders = {
+        key: tensorflow_datasets.decode.SkipDecoding()
+        for key, feature in info.features.items()
+        if isinstance(feature, tensorflow_datasets.features.Image)
+    }
+
+    def parse(record):
+        features = info.features.deserialize_example(record, decoders=decoders)
+        return decode(features)
+
+    segments = [
+        (str(file), 0, count)
+        for file, count in zip(found.filepaths, found.shard_lengths, strict=True)
+    ]
+    return TFDSSplit(parse, segments, transform, shuffle_buffer)
 
 
 def prepared_info(name, remedy, directory=None):

@@ -1,4 +1,4 @@
-"""Shards of random JPEG images."""
+"""Datasets of random JPEG images, as TFDS writes them."""
 
 import functools
 from pathlib import Path
@@ -22,11 +22,9 @@ def _feature(value):
     return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
 
 
-def write_records(
-    path, records, names=("image/encoded", "label"), compression="GZIP", **extra
-):
+def write_records(path, records, names, **extra):
     """Writes records of features and of extra ones, or of bytes as they are."""
-    with tf.io.TFRecordWriter(str(path), compression) as writer:
+    with tf.io.TFRecordWriter(str(path)) as writer:
         for record in records:
             if not isinstance(record, bytes):
                 features = dict(zip(names, record, strict=True)) | extra
@@ -36,57 +34,63 @@ def write_records(
             writer.write(record)
 
 
+def write_dataset(data_dir, dataset, splits, names, **extra):
+    """Writes a dataset as TFDS does, and returns its folder.
+
+    Args:
+        data_dir: Folder in which TFDS keeps its datasets.
+        dataset: Name of a dataset.
+        splits: Dict from splits to the lists of examples of their files.
+        names: Names of the features of an example.
+        extra: Further features of all examples.
+    """
+    builder = tfds.builder(dataset, data_dir=data_dir)
+    folder = Path(builder.data_dir)
+    folder.mkdir(parents=True)
+    infos = []
+    for split, shards in splits.items():
+        template = tfds.core.ShardedFileTemplate(
+            dataset_name=builder.name,
+            data_dir=folder,
+            split=split,
+            filetype_suffix="tfrecord",
+        )
+        for index, examples in enumerate(shards):
+            file = template.sharded_filepath(shard_index=index, num_shards=len(shards))
+            write_records(file, examples, names, **extra)
+        info = tfds.core.SplitInfo(
+            name=split,
+            shard_lengths=list(map(len, shards)),
+            num_bytes=0,
+            filename_template=template,
+        )
+        infos.append(info)
+    tfds.folder_dataset.write_metadata(
+        data_dir=folder,
+        features=builder.info.features,
+        split_infos=infos,
+        check_data=False,
+    )
+    return folder
+
+
 @pytest.fixture(name="encoded_image", scope="session")
 def encoded_image_fixture():
     return encoded_image
 
 
-@pytest.fixture(name="write_records", scope="session")
-def write_records_fixture():
-    return write_records
+@pytest.fixture(name="write_dataset", scope="session")
+def write_dataset_fixture():
+    return write_dataset
 
 
 @pytest.fixture
 def write_tfds(tmp_path, monkeypatch):
-    """Returns a function that writes a dataset as TFDS does, where TFDS finds it."""
+    """Returns `write_dataset` for the folder in which TFDS then looks by default."""
     monkeypatch.setattr(
         tfds, "builder", functools.partial(tfds.builder, data_dir=tmp_path)
     )
-
-    def write(dataset, splits, names, **extra):
-        """Writes the lists of examples of each split, one for each shard."""
-        builder = tfds.builder(dataset)
-        folder = Path(builder.data_dir)
-        folder.mkdir(parents=True)
-        infos = []
-        for split, shards in splits.items():
-            template = tfds.core.ShardedFileTemplate(
-                dataset_name=builder.name,
-                data_dir=folder,
-                split=split,
-                filetype_suffix="tfrecord",
-            )
-            for index, examples in enumerate(shards):
-                file = template.sharded_filepath(
-                    shard_index=index, num_shards=len(shards)
-                )
-                write_records(file, examples, names, "", **extra)
-            info = tfds.core.SplitInfo(
-                name=split,
-                shard_lengths=list(map(len, shards)),
-                num_bytes=0,
-                filename_template=template,
-            )
-            infos.append(info)
-        tfds.folder_dataset.write_metadata(
-            data_dir=folder,
-            features=builder.info.features,
-            split_infos=infos,
-            check_data=False,
-        )
-        return folder
-
-    return write
+    return functools.partial(write_dataset, tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -110,9 +114,9 @@ def shard_examples(sizes):
 
 @pytest.fixture
 def folder(tmp_path, shard_examples):
-    """Training shards of the labels 0 ... 4 and 5 ... 9, a test shard as the first."""
-    for shard in range(2):
-        path = tmp_path / f"imagenette-train-{shard:05d}.tfrecord.gz"
-        write_records(path, shard_examples(5 * shard))
-    write_records(tmp_path / "imagenette-test-00000.tfrecord.gz", shard_examples(0))
+    """Training files of the labels 0 ... 4 and 5 ... 9, a test file as the first."""
+    files = [shard_examples(0), shard_examples(5)]
+    splits = {"train": files, "validation": files[:1]}
+    name = "imagenette/320px-v2"
+    write_dataset(tmp_path, name, splits, ("image", "label"), file_name=b"x")
     return tmp_path

@@ -1,67 +1,58 @@
-"""CIFAR-10, from TensorFlow Datasets or from a folder of TFRecords."""
+"""CIFAR-10, from TensorFlow Datasets or from a `.npz` file."""
 
-import functools
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from ...errors import InputError
+from ...errors import InputError, reading
+from ...files.input_file import check_file
 from .. import image_files, tfds
-from ..records import shards
-from ..records.record_reader import RecordReader, first_error
-from ..splits import ShardedSplit
-from .imagenet import IN_FOLDER, label_check
-from .transforms import ArrayTransform, in_memory
+from .transforms import in_memory
 
 NUM_CLASSES = 10
 # The reference's normalization. Its standard deviations are means over images, smaller
 # than the standard deviations of all pixels.
 MEAN, STANDARD_DEVIATION = image_files.dataset_statistics("cifar10")
 
-_IMAGE_SHAPE = (32, 32, 3)
-
 
 def load(directory=None):
     """Returns the training and the test `MemorySplit` of CIFAR-10.
 
     Args:
-        directory: Folder with `cifar10-train-*.tfrecord.gz` and
-            `cifar10-test-*.tfrecord.gz`, records as in `imagenet`.
-            `None` takes `tfds.load("cifar10")`, which downloads it once.
+        directory: Folder with `cifar10.npz`, whose arrays `x_train`, `y_train`,
+            `x_test` and `y_test` are uint8 images `(num_images, 32, 32, 3)` and their
+            labels. `None` takes `tfds.load("cifar10")`, which downloads it once.
 
     Raises:
         InputError: If the data are missing or corrupt.
     """
-    read = _from_tfds if directory is None else functools.partial(_in_folder, directory)
-    return read("train"), read("test")
+    if directory is None:
+        return _from_tfds("train"), _from_tfds("test")
+    path = Path(directory) / "cifar10.npz"
+    check_file(path, "data file")
+    with reading(path, "Write it again with `numpy.savez`."), np.load(path) as file:
+        return tuple(
+            _checked(file[f"x_{split}"], file[f"y_{split}"])
+            for split in ("train", "test")
+        )
 
 
-def _in_folder(directory, split):
-    found = shards.in_folder(directory, f"cifar10-{split}")
-    reader = RecordReader(IN_FOLDER, _decode)
-    return ShardedSplit.whole(reader, found, ArrayTransform(), 1).in_memory()
-
-
-def _decode(encoded, label):
-    pixels = image_files.decode_jpeg(encoded)
-    error = first_error(
-        label_check(label, NUM_CLASSES),
-        (
-            tf.reduce_all(tf.shape(pixels) == _IMAGE_SHAPE),
-            tf.strings.format(
-                f"Images must be of shape {_IMAGE_SHAPE}. Received: {{}}.",
-                tf.shape(pixels),
-            ),
-        ),
-    )
-    pixels.set_shape(_IMAGE_SHAPE)
-    return (pixels, tf.cast(label, tf.int32)), error
+def _checked(images, labels):
+    if images.dtype != np.uint8 or images.shape[1:] != (32, 32, 3):
+        raise ValueError(
+            "Images must be uint8 (num_images, 32, 32, 3). Received: "
+            f"{images.dtype} {images.shape}."
+        )
+    if np.size(labels) != len(images) or np.any((labels < 0) | (labels > 9)):
+        raise ValueError("There must be one label from 0 to 9 for each image.")
+    return in_memory(images, labels.reshape(-1).astype(np.int32))
 
 
 def _from_tfds(split):
     import tensorflow_datasets
 
-    remedy = "Check the connection, or give a folder of TFRecords as `data.directory`."
+    remedy = "Check the connection, or set `data.directory`, a folder with cifar10.npz."
     with tfds.preparing("cifar10", remedy):
         dataset = tensorflow_datasets.load("cifar10", split=split, as_supervised=True)
     try:

@@ -7,7 +7,6 @@ lie deeper inside. It is split at random, or has the subfolders `train` and
 names of these three. Hidden files and folders are ignored.
 """
 
-import functools
 import os
 from pathlib import Path
 
@@ -17,10 +16,8 @@ import tensorflow as tf
 from ...errors import InputError
 from ...files.input_file import check_file, check_folder
 from .. import corruption, tfds
-from ..records.record_reader import RecordReader, ShardFormat, first_error
-from ..records.shards import COUNTED_BY_TFDS
-from ..splits import IndexedSplit, ShardedSplit
-from .imagenet import IMAGE_SIZE, label_check
+from ..splits import IndexedSplit
+from .imagenet import IMAGE_SIZE
 from .transforms import FileTransform
 
 FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
@@ -152,14 +149,14 @@ def from_tfds(config):
     )
     image, label = _keys(info, name)
     num_classes = info.features[label].num_classes
-    reader = RecordReader(
-        ShardFormat("", {image: tf.string, label: tf.int64}, COUNTED_BY_TFDS),
-        functools.partial(_labeled, num_classes=num_classes),
-    )
 
-    def split(name_of_split):
-        shards = tfds.split_shards(info, name_of_split, name)
-        return ShardedSplit.whole(reader, shards, _transform(config), _SHUFFLE_BUFFER)
+    def decode(features):
+        return features[image], tf.cast(features[label], tf.int32)
+
+    def split(key):
+        return tfds.split_of(
+            info, key, name, decode, _transform(config), _SHUFFLE_BUFFER
+        )
 
     if "train" not in info.splits:
         raise InputError(
@@ -173,11 +170,6 @@ def from_tfds(config):
         return training, None, test, num_classes
     validation = held_out[0] if len(held_out) == 2 else None
     return training, validation, held_out[-1], num_classes
-
-
-def _labeled(encoded, label, num_classes):
-    error = first_error(label_check(label, num_classes))
-    return (encoded, tf.cast(label, tf.int32)), error
 
 
 def _keys(info, name):

@@ -1,12 +1,9 @@
-"""Cityscapes, from TensorFlow Datasets or from a folder of TFRecords."""
+"""Cityscapes, streamed from TensorFlow Datasets."""
 
 import numpy as np
 import tensorflow as tf
 
 from .. import image_files, tfds
-from ..records import shards
-from ..records.record_reader import RecordReader, ShardFormat, first_error
-from ..splits import ShardedSplit
 from .transforms import IGNORED, Classes, SegmentationTransform
 
 # The normalization of the reference, ImageNet's.
@@ -40,20 +37,7 @@ CLASSES = Classes(
     tuple(name for _, name, _ in _CLASSES), tuple(color for _, _, color in _CLASSES)
 )
 
-_IN_FOLDER = ShardFormat(
-    "GZIP",
-    {"image/encoded": tf.string, "label/encoded": tf.string},
-    shards.COUNTED_HERE,
-)
-_OF_TFDS = ShardFormat(
-    "",
-    {"image_left": tf.string, "segmentation_label": tf.string},
-    shards.COUNTED_BY_TFDS,
-)
-# The first bytes of a PNG file, and the value of byte 24: bits of a sample.
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_EIGHT_BITS = b"\x08"
-_TFDS_NAME = "cityscapes/semantic_segmentation"
+_WRONG_LABELS = "Labels must be label ids of the data set, not train ids or colors."
 _HOW_TO_GET = (
     "Register on https://www.cityscapes-dataset.com and put "
     "leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip into downloads/manual in "
@@ -78,113 +62,35 @@ def train_ids():
 
 
 def load(directory, image_size):
-    """Returns the training and the validation `ShardedSplit`: test labels are secret.
+    """Returns the training and the validation `TFDSSplit`: test labels are secret.
 
     Args:
-        directory: folder with `cityscapes-train-*.tfrecord.gz` and
-            `cityscapes-validation-*.tfrecord.gz`, GZIP-compressed TFRecords of
-            `tf.train.Example`s with the features `image/encoded` (a JPEG or PNG file)
-            and `label/encoded` (a PNG file of label ids). `None` takes TFDS.
+        directory: Folder in which TFDS keeps its datasets. `None` takes its default.
         image_size: `(height, width)` of all images.
 
     Raises:
-        InputError: If the data is not there, or a file is truncated. Errors
-            inside a record only show when it is read.
+        InputError: If the data cannot be prepared. Errors inside a record only show
+            when it is read.
     """
-    if directory is None:
-        shard_format = _OF_TFDS
-        found = tfds.find_shards(_TFDS_NAME, ("train", "validation"), _HOW_TO_GET)
-    else:
-        shard_format = _IN_FOLDER
-        found = [
-            shards.in_folder(directory, f"cityscapes-{split}")
-            for split in ("train", "validation")
-        ]
-    decode = _LabeledImageDecoder(shard_format.features, image_size, train_ids())
-    reader = RecordReader(shard_format, decode)
-    transform = SegmentationTransform()
-    return tuple(
-        ShardedSplit.whole(reader, split, transform, _SHUFFLE_BUFFER) for split in found
+    table = tf.constant(train_ids())
+
+    def decode(features):
+        image = tf.io.decode_png(features["image_left"], channels=3)
+        label_ids = tf.io.decode_png(features["segmentation_label"], channels=1)
+        labels = tf.gather(table, tf.cast(label_ids[..., 0], tf.int32))
+        are_known = tf.debugging.Assert(tf.reduce_all(labels >= 0), [_WRONG_LABELS])
+        with tf.control_dependencies([are_known]):
+            labels = tf.cast(labels, tf.uint8)
+        shape = tuple(image_size)
+        # A wrong `data.image_size` raises here.
+        return tf.ensure_shape(image, (*shape, 3)), tf.ensure_shape(labels, shape)
+
+    return tfds.find_splits(
+        "cityscapes/semantic_segmentation",
+        ("train", "validation"),
+        decode,
+        SegmentationTransform(),
+        _SHUFFLE_BUFFER,
+        remedy=_HOW_TO_GET,
+        directory=directory,
     )
-
-
-class _LabeledImageDecoder:
-    """Decodes the features of a record, for a `RecordReader`.
-
-    The example is uint8 pixels `(height, width, 3)` and uint8 labels `(height, width)`.
-
-    Args:
-        names: Names of the features: the bytes of a JPEG or PNG file, and the bytes of
-            a PNG file of label ids.
-        image_size: `(height, width)` that all images must have.
-        train_ids: int32 array `(256,)`. The label of each label id; -1 for other
-            numbers.
-    """
-
-    def __init__(self, names, image_size, train_ids):
-        self.image_name, self.labels_name = names
-        self.image_size = tuple(image_size)
-        self.train_ids = train_ids
-
-    def __call__(self, encoded_image, encoded_labels):
-        image = _pixels(_decode_image, encoded_image)
-        # All channels: gray values of colors would look like label ids.
-        label_ids = _pixels(tf.io.decode_png, encoded_labels)
-        # Labels have one channel, or their check fails.
-        labels = tf.cast(tf.reduce_max(label_ids, axis=-1), tf.int32)
-        labels = tf.gather(self.train_ids, labels)
-        error = first_error(
-            *self._checks(image, self.image_name, 3),
-            *self._checks(label_ids, self.labels_name, 1),
-            (
-                _is_png_of_8_bits(encoded_labels),
-                f"`{self.labels_name}` must be a PNG file of 8 bits a pixel.",
-            ),
-            (
-                tf.reduce_all(labels >= 0),
-                f"Labels in `{self.labels_name}` must be label ids of the data set, "
-                "not train ids or colors.",
-            ),
-        )
-        image.set_shape((*self.image_size, 3))
-        labels.set_shape(self.image_size)
-        return (image, tf.cast(labels, tf.uint8)), error
-
-    def _checks(self, pixels, name, channels):
-        expected = (*self.image_size, channels)
-        return (
-            (
-                tf.size(pixels) > 0,
-                f"`{name}` is not an image of the right kind, or damaged.",
-            ),
-            (
-                tf.reduce_all(tf.shape(pixels) == expected),
-                tf.strings.format(
-                    f"`{name}` must have {channels} channels of size "
-                    f"{self.image_size}, `data.image_size`. Received: {{}}.",
-                    tf.shape(pixels),
-                ),
-            ),
-        )
-
-
-def _decode_image(encoded):
-    return tf.cond(
-        tf.io.is_jpeg(encoded),
-        lambda: image_files.decode_jpeg(encoded),
-        lambda: tf.io.decode_png(encoded, channels=3),
-    )
-
-
-def _is_png_of_8_bits(encoded):
-    """Returns whether labels are exact: other depths are scaled, JPEG files smear."""
-    start = tf.strings.substr(encoded, 0, tf.minimum(tf.strings.length(encoded), 25))
-    start = tf.strings.join([start, b"\0" * 25])
-    is_png = tf.strings.substr(start, 0, len(_SIGNATURE)) == _SIGNATURE
-    return is_png & (tf.strings.substr(start, 24, 1) == _EIGHT_BITS)
-
-
-def _pixels(decode, encoded):
-    """Returns the uint8 `(height, width, channels)` of a file; empty if it fails."""
-    values = tf.data.Dataset.from_tensors(encoded).map(decode).ignore_errors()
-    return values.reduce(tf.zeros((0, 0, 0), tf.uint8), lambda _, value: value)

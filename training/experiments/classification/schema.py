@@ -33,10 +33,9 @@ class DataConfig(Config):
         name: `digits` (embedded), `cifar10`, `imagenet2012`, `imagenette`, `folder`
             (image files in `directory`) or `tfds` (the TFDS dataset `dataset`).
         directory: Path. For `folder`, a folder with one subfolder per class, or with
-            the subfolders train, validation and test that contain them. For `tfds`, the
-            `data_dir` of TensorFlow Datasets. Otherwise, the folder of TFRecord shards
-            `<name>-train-*.tfrecord.gz` and `<name>-test-*.tfrecord.gz`. Null uses
-            TensorFlow Datasets.
+            the subfolders train, validation and test that contain them. For `cifar10`,
+            a folder with `cifar10.npz`; null uses TensorFlow Datasets. Otherwise, the
+            `data_dir` of TensorFlow Datasets; null uses its default.
         dataset: String. For `tfds`, the name of an image classification dataset.
         image_size: Positive integer or null. Side in pixels to which images of any size
             are resized. Null uses 224.

@@ -30,9 +30,7 @@ class SegmentationDataConfig(Config):
 
     Args:
         name: `shapes` (generated on the fly) or `cityscapes` (streamed from disk).
-        directory: Path of the folder of TFRecord shards
-            `cityscapes-train-*.tfrecord.gz` and `cityscapes-validation-*.tfrecord.gz`.
-            Null uses TensorFlow Datasets.
+        directory: Path of the `data_dir` of TensorFlow Datasets. Null uses its default.
         image_size: `[height, width]` of the images. Null uses 64 x 128 for shapes and
             1024 x 2048 for Cityscapes.
         crop_size: `[height, width]` of the crops for training. Null uses whole images.

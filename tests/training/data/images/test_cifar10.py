@@ -1,44 +1,51 @@
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from training.data.images import cifar10
 from training.errors import InputError
 
 
-def test_reads_all_shards_in_order(tmp_path, write_records, encoded_image):
-    shards = {"train-00000": [0, 1, 2], "train-00001": [3, 9], "test-00000": [5] * 40}
-    for name, labels in shards.items():
-        examples = [(encoded_image(32, 32, seed=label), label) for label in labels]
-        write_records(tmp_path / f"cifar10-{name}.tfrecord.gz", examples)
+def write(folder, **changes):
+    images = np.random.default_rng(0).integers(0, 256, (7, 32, 32, 3), "uint8")
+    labels = np.array([[0], [1], [2], [3], [9]])
+    arrays = {"x_train": images[:5], "y_train": labels}
+    arrays |= {"x_test": images[5:], "y_test": labels[:2], **changes}
+    arrays = {key: value for key, value in arrays.items() if value is not None}
+    np.savez(folder / "cifar10.npz", **arrays)
+    return images
+
+
+def test_reads_a_file(tmp_path):
+    images = write(tmp_path)
     training, test = cifar10.load(tmp_path)
-    assert training.images.shape == (5, 32, 32, 3)
-    assert training.images.dtype == np.uint8
+    np.testing.assert_array_equal(training.images, images[:5])
+    np.testing.assert_array_equal(test.images, images[5:])
     assert training.labels.tolist() == [0, 1, 2, 3, 9]
-    assert len(test) == 40
+    assert training.labels.dtype == np.int32
 
 
-def test_decodes_with_the_accurate_transform(tmp_path, write_records):
-    # Smooth colors are where the fast and the accurate transform differ.
-    ramp = np.linspace(0, 255, 32)
-    image = np.stack(np.broadcast_arrays(ramp[:, None], ramp, ramp[::-1]), -1)
-    encoded = tf.io.encode_jpeg(image.astype("uint8"), quality=100).numpy()
-    for split in ("train", "test"):
-        write_records(tmp_path / f"cifar10-{split}-00000.tfrecord.gz", [(encoded, 0)])
-    accurate, fast = (
-        tf.io.decode_jpeg(encoded, dct_method=method).numpy()
-        for method in ("INTEGER_ACCURATE", "INTEGER_FAST")
-    )
-    assert (accurate != fast).any()
-    np.testing.assert_array_equal(cifar10.load(tmp_path)[0].images[0], accurate)
-
-
-def test_folder_without_shards_raises(tmp_path):
-    with pytest.raises(InputError, match="cifar10-train.*It is empty"):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"x_test": None},
+        {"x_train": np.zeros((5, 32, 32, 3), "float32")},
+        {"x_train": np.zeros((5, 3, 32, 32), "uint8")},
+        {"y_train": np.arange(4)},
+        {"y_train": np.arange(5) + 6},
+    ],
+)
+def test_bad_arrays_raise(tmp_path, changes):
+    write(tmp_path, **changes)
+    with pytest.raises(InputError, match="cifar10.npz"):
         cifar10.load(tmp_path)
-    (tmp_path / "cats.zip").write_bytes(b"")
-    with pytest.raises(InputError, match="It holds: cats.zip"):
+
+
+def test_bad_file_raises(tmp_path):
+    with pytest.raises(InputError, match="cifar10.npz does not exist"):
+        cifar10.load(tmp_path)
+    (tmp_path / "cifar10.npz").write_bytes(b"words")
+    with pytest.raises(InputError, match="cifar10.npz"):
         cifar10.load(tmp_path)
 
 

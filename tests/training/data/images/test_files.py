@@ -387,5 +387,6 @@ def test_corrupt_image_of_tfds_is_named(tfds_folder):
         for record in records:
             writer.write(bytes(record))
     data = load_tfds(folder)
-    with pytest.raises(InputError, match=f"{file} 1"), corruption.reported():
+    words = f"{file} is corrupt at record 1"
+    with pytest.raises(InputError, match=words), corruption.reported():
         list(datasets.evaluation_batches(data.test, 2))

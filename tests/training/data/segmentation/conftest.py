@@ -1,11 +1,11 @@
-"""Shards of small images with labels, in the format of Cityscapes."""
+"""Small images with labels, as TFDS keeps Cityscapes."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 IMAGE_SIZE = (8, 12)
-NAMES = ("image/encoded", "label/encoded")
+NAMES = ("image_left", "segmentation_label")
 
 
 def png(pixels):
@@ -31,14 +31,11 @@ def pixels_fixture():
 
 
 @pytest.fixture(scope="session")
-def shards(tmp_path_factory, write_records):
-    """Training shards of the images 0 ... 2 and 3 ... 4, a validation shard of 5."""
-    folder = tmp_path_factory.mktemp("cityscapes")
-    for name, seeds in {
-        "train-00000": (0, 1, 2),
-        "train-00001": (3, 4),
-        "validation-00000": (5,),
-    }.items():
-        examples = [tuple(map(png, pixels(seed))) for seed in seeds]
-        write_records(folder / f"cityscapes-{name}.tfrecord.gz", examples, NAMES)
-    return folder
+def prepared(tmp_path_factory, write_dataset):
+    """Training files of the images 0 ... 2 and 3 ... 4, a validation file of 5."""
+    data_dir = tmp_path_factory.mktemp("tfds")
+    examples = [tuple(map(png, pixels(seed))) for seed in range(6)]
+    splits = {"train": [examples[:3], examples[3:5]], "validation": [examples[5:]]}
+    name = "cityscapes/semantic_segmentation"
+    write_dataset(data_dir, name, splits, NAMES, image_id=b"x")
+    return data_dir

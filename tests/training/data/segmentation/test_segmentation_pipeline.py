@@ -10,11 +10,12 @@ from training.experiments.mdeq_segmentation.schema import (
 AUGMENTATION = SegmentationAugmentationConfig(random_scale=True, horizontal_flip=True)
 
 
-@pytest.fixture(scope="module", params=["memory", "shards"])
-def split(request, shards):
+@pytest.fixture(scope="module", params=["memory", "streamed"])
+def split(request, prepared):
     source = {"image_size": [8, 16], "train_examples": 5}
-    if request.param == "shards":
-        source = {"name": "cityscapes", "directory": str(shards), "image_size": [8, 12]}
+    if request.param == "streamed":
+        source = {"name": "cityscapes", "directory": str(prepared)}
+        source |= {"image_size": [8, 12]}
     return segmentation.load(SegmentationDataConfig(batch_size=2, **source)).training
 
 

@@ -1,1 +1,0 @@
-"""Find, count, read and check the records of TFRecord shards."""

@@ -1,6 +1,8 @@
 """What guides say raises or warns, where no test of the code shows it."""
 
 import io
+import subprocess
+import sys
 import types
 
 import keras
@@ -131,3 +133,56 @@ def test_orientation_of_a_photograph_is_ignored():
     Image.fromarray(pixels).save(file, "JPEG", exif=exif)
     image = image_files.decode(tf.constant(file.getvalue()), 3)
     assert image.shape == (10, 20, 3)
+
+
+REPLICAS = """
+import keras, numpy as np, tensorflow as tf
+(cpu,) = tf.config.list_physical_devices("CPU")
+logical = [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
+tf.config.set_logical_device_configuration(cpu, logical)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+x = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
+
+
+def step(loss="mse", num=8, **clip):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    before = model.get_weights()[0]
+    model.compile(keras.optimizers.SGD(0.1, **clip), loss)
+    model.fit(x[:num], 10 * x[:num, :1], batch_size=8, verbose=0)
+    return np.linalg.norm(model.get_weights()[0] - before)
+
+
+def scalar(y, p):
+    return tf.reduce_mean((y - p) ** 2)
+
+
+def ratio(**arguments):
+    with strategy.scope():
+        distributed = step(**arguments)
+    return distributed / step(**arguments)
+
+
+assert abs(ratio() - 1) < 1e-4
+assert abs(ratio(loss=scalar) - 2) < 1e-4
+assert ratio(global_clipnorm=0.1) > 1.5
+try:
+    ratio(num=7)
+except tf.errors.InvalidArgumentError:
+    pass
+else:
+    raise AssertionError("a first batch that does not divide")
+keras.distribution.set_distribution(keras.distribution.DataParallel())
+expected = step()
+keras.distribution.set_distribution(None)
+assert step() == expected
+"""
+
+
+@pytest.mark.slow
+def test_what_keras_does_with_several_replicas():
+    """The guide on distribution lists it. What fails here has left Keras."""
+    process = subprocess.run(
+        [sys.executable, "-c", REPLICAS], capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr

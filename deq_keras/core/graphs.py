@@ -25,24 +25,20 @@ def innermost_function() -> tf.Graph | None:
 
 def is_in_control_flow() -> bool:
     """Returns whether a branch or a loop is being traced, or a function in one."""
-    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-    while graph is not None:
-        if getattr(graph, "is_control_flow_graph", False):
-            return True
-        graph = getattr(graph, "outer_graph", None)
-    return False
+    return any(getattr(graph, "is_control_flow_graph", False) for graph in _graphs())
 
 
 def is_being_traced(graph: tf.Graph) -> bool:
     """Returns whether a graph is the graph being built, or contains it."""
-    if tf.executing_eagerly():
-        return False
-    current = tf.compat.v1.get_default_graph()
-    while current is not None:
-        if current is graph:
-            return True
-        current = getattr(current, "outer_graph", None)
-    return False
+    return any(one is graph for one in _graphs())
+
+
+def _graphs() -> Iterator[tf.Graph]:
+    """Yields the graph being built and the graphs around it; none in eager mode."""
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    while graph is not None:
+        yield graph
+        graph = getattr(graph, "outer_graph", None)
 
 
 def stateless_scope() -> keras.StatelessScope | None:
@@ -162,8 +158,21 @@ def is_vectorized() -> bool:
     """Returns whether `tf.vectorized_map` vectorizes the function being traced.
 
     It cannot differentiate loops and branches that depend on samples. TensorFlow offers
-    no public function for this, but names the scope of the traced function.
+    no public function for this. It traces the function in a scope `loop_body`, which
+    starts with a placeholder for the index of the sample.
     """
-    if tf.executing_eagerly():
+    for graph in _graphs():
+        scope = ""
+        for name in graph.get_name_scope().split("/"):
+            scope += f"{name}/"
+            if name.startswith("loop_body") and _has_placeholder(graph, scope):
+                return True
+    return False
+
+
+def _has_placeholder(graph: tf.Graph, scope: str) -> bool:
+    try:
+        operation = graph.get_operation_by_name(f"{scope}PlaceholderWithDefault")
+    except KeyError:
         return False
-    return "loop_body" in tf.get_current_name_scope().split("/")
+    return bool(operation.type == "PlaceholderWithDefault")

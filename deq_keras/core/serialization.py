@@ -16,12 +16,35 @@ T = TypeVar("T", bound="Configured")
 class Configured:
     """Base class of objects defined by their config, such as solvers."""
 
+    _is_frozen = False
+
     def get_config(self) -> Config:
         return {}
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
         return cls(**config)
+
+    def freeze(self) -> None:
+        """Refuses changes of arguments from now on.
+
+        A layer does this to its components. A change would reach some of its paths, and
+        not the functions that were compiled before.
+        """
+        self._is_frozen = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._is_frozen and name in self.get_config():
+            raise AttributeError(
+                f"A {type(self).__name__} of a layer is replaced, not changed: "
+                "layer.solver = Anderson(max_iter=8), for example, and then compile "
+                f"the model. Received: {name}={value!r}."
+            )
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy belongs to no layer.
+        return {k: v for k, v in vars(self).items() if k != "_is_frozen"}
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
@@ -69,6 +92,7 @@ def get(
     classes: tuple[type[T], ...],
     kind: str,
     aliases: Mapping[str, type[T]] | None = None,
+    synonyms: Mapping[str, str] | None = None,
 ) -> T:
     """Returns an object from its name, config or instance.
 
@@ -81,6 +105,7 @@ def get(
         classes: Tuple of classes that are known by name.
         kind: String. The family's name in messages, `"solver"` for example.
         aliases: Optional dict of further names to classes.
+        synonyms: Optional dict of names in the literature to known names, for hints.
 
     Returns:
         An instance of `base`.
@@ -94,6 +119,11 @@ def get(
     short = {name.removesuffix(f"_{kind}"): cls for name, cls in known.items()}
     known = {**known, **short, **(aliases or {})}
     if isinstance(identifier, str):
+        if synonyms and identifier in synonyms:
+            raise ValueError(
+                f"Unknown {kind}. Expected one of {sorted(known)}. Received: "
+                f"{kind}={identifier!r}. Did you mean {synonyms[identifier]!r}?"
+            )
         return _class_named(identifier, base, known, kind)()
     if isinstance(identifier, dict) and "class_name" in identifier:
         return _from_config(identifier, base, known, kind)

@@ -38,6 +38,20 @@ ALL_OBJECTS = (
     UnrolledGradient,
 )
 
+# Names that papers and other libraries use.
+_IN_THE_LITERATURE = {
+    "ift": "implicit",
+    "implicit_function_theorem": "implicit",
+    "jfb": "phantom",
+    "jacobian_free": "phantom",
+    "one_step": "phantom",
+    "ugrad": "phantom",
+    "backprop": "unrolled",
+    "bptt": "unrolled",
+    "unrolling": "unrolled",
+    "tbptt": "truncated",
+}
+
 
 def get(identifier: str | Config | EquilibriumGradient) -> EquilibriumGradient:
     """Returns a gradient strategy from a name, a config dict or an instance.
@@ -51,7 +65,13 @@ def get(identifier: str | Config | EquilibriumGradient) -> EquilibriumGradient:
     Raises:
         ValueError: For an unknown name or argument.
     """
-    return serialization.get(identifier, EquilibriumGradient, ALL_OBJECTS, "gradient")
+    return serialization.get(
+        identifier,
+        EquilibriumGradient,
+        ALL_OBJECTS,
+        "gradient",
+        synonyms=_IN_THE_LITERATURE,
+    )
 
 
 def serialize(gradient: EquilibriumGradient) -> Config:

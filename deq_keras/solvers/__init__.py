@@ -86,6 +86,33 @@ def get(identifier: str | Config | FixedPointSolver) -> FixedPointSolver:
     )
 
 
+def get_fixed_point_solver(
+    identifier: str | Config | FixedPointSolver,
+) -> FixedPointSolver:
+    """Returns a solver of a layer, which a `LinearSolver` cannot be.
+
+    Args:
+        identifier: See `get`.
+
+    Raises:
+        ValueError: For an unknown name or argument, or a linear solver.
+    """
+    nonlinear = tuple(one for one in ALL_OBJECTS if not issubclass(one, LinearSolver))
+    is_name = isinstance(identifier, str)
+    linear = {"bicgstab", *serialization.registry(set(ALL_OBJECTS) - set(nonlinear))}
+    if is_name and identifier not in linear:
+        # The message of an unknown name must not offer linear solvers.
+        return serialization.get(identifier, FixedPointSolver, nonlinear, "solver")
+    solver = get(identifier)
+    if isinstance(solver, LinearSolver):
+        raise ValueError(
+            f"{type(solver).__name__} solves only the adjoint equation. Use it as "
+            "gradient=ImplicitGradient(solver=...), and Anderson or Broyden as the "
+            f"solver of the layer. Received: solver={solver!r}."
+        )
+    return solver
+
+
 def serialize(solver: FixedPointSolver) -> Config:
     """Returns the config dict of a solver, for `deserialize`."""
     return keras.saving.serialize_keras_object(solver)

@@ -109,6 +109,11 @@ class FixedPointSolver(Configured):
         if tf.is_tensor(budget) and options.limit is not None:
             largest = options.limit
             budget = tf.minimum(budget, largest)
+        # Only loops of a known length have a gradient under XLA.
+        most = None if tf.is_tensor(largest) else largest
+        if by_xla and tf.is_tensor(largest):
+            # XLA needs static shapes. A memory that is full starts again.
+            largest = self.max_iter
         # Noise depends on the row of a sample, so a solve with noise keeps all rows.
         is_compact = (
             self.compact
@@ -213,7 +218,6 @@ class FixedPointSolver(Configured):
         variables: Any = (state, ())
         if is_compact:
             variables = ActiveBatch.of(problem, state, self.take_memory)
-        most = None if tf.is_tensor(largest) else largest
         if interval is None:
             state, batch = graphs.while_loop(continues, body, variables, most)
         else:

@@ -8,7 +8,7 @@ import keras
 
 import deq_keras
 
-from ..config.fields import AUTO, INHERIT, PhaseConfig, RegularizerRampConfig
+from ..config.fields import INHERIT, PhaseConfig, RegularizerRampConfig
 from ..errors import InputError, config_errors
 from .components import STRATEGIES
 
@@ -195,13 +195,6 @@ def set_strategies(layer, config, path):
     Raises:
         InputError: If an argument of a strategy is invalid. The message names `path`.
     """
-    strategies = {name: getattr(config, name) for name in STRATEGIES}
-    if AUTO in strategies.values():
-        with config_errors(path):
-            chosen = deq_keras.layers.DEQ(layer.cell, name=layer.name, **strategies)
-        for name in STRATEGIES:
-            if strategies[name] == AUTO:
-                strategies[name] = getattr(chosen, name)
-    for name, strategy in strategies.items():
+    for name in STRATEGIES:
         with config_errors(f"{path}.{name}"):
-            setattr(layer, name, strategy)
+            setattr(layer, name, getattr(config, name))

@@ -1,5 +1,6 @@
 """What `"auto"` means: the components that suit a cell."""
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -19,13 +20,30 @@ _TRUNCATED_BUDGET = 24
 _FINEST_EPSILON = 2.0**-10
 
 
+@dataclasses.dataclass(frozen=True)
+class Components:
+    """The components of a layer.
+
+    Attributes:
+        solver: `FixedPointSolver`.
+        gradient: `EquilibriumGradient`.
+        regularizer: `EquilibriumRegularizer` or `None`.
+        reasons: Dict from the names of those that `"auto"` chose to a sentence each.
+    """
+
+    solver: solvers.FixedPointSolver
+    gradient: gradients.EquilibriumGradient
+    regularizer: regularizers.EquilibriumRegularizer | None
+    reasons: dict[str, str]
+
+
 def choose_components(
     cell: keras.layers.Layer,
     solver: str | Config | solvers.FixedPointSolver,
     gradient: str | Config | gradients.EquilibriumGradient,
     regularizer: str | Config | regularizers.EquilibriumRegularizer | None,
-) -> tuple[Any, Any, Any]:
-    """Returns solver, gradient and regularizer of a layer.
+) -> Components:
+    """Returns the components of a layer.
 
     `"auto"` selects a component that suits the cell and the other components: training
     and inference must compute the same function. The study "defaults" chose the
@@ -39,43 +57,62 @@ def choose_components(
         gradient: See `DEQ`.
         regularizer: See `DEQ`.
     """
-    if gradient == "auto":
-        gradient = getattr(cell, "default_gradient", "auto")
-    if regularizer == "auto":
-        regularizer = getattr(cell, "default_regularizer", "auto")
+    reasons: dict[str, str] = {}
+
+    def resolve(name: str, given: Any, chosen: Any, reason: str) -> Any:
+        """Returns a component that was given, the cell's default, or the choice."""
+        if given != "auto":
+            return given
+        own = getattr(cell, f"default_{name}", "auto")
+        if own != "auto":
+            chosen, reason = own, f"the default of {type(cell).__name__}"
+        reasons[name] = f"{chosen!r}: {reason}."
+        return chosen
+
     is_monotone = declares(cell, "operator_splitting")
-    if gradient == "auto":
-        gradient = "implicit" if is_monotone else _gradient_of_solver(solver)
-    gradient = gradients.get(gradient)
-    defaults: tuple[str, str | None]
-    if gradient.differentiates_iterates:
-        # Takes the same plain steps as in training: Anderson's mixing stalls on tasks
-        # that propagate information.
-        defaults = ("fixed_point_iteration", "residual")
-    elif is_monotone:
-        # A monotone cell has an equilibrium that this solver finds, without a penalty.
-        defaults = ("peaceman_rachford", None)
-    else:
-        defaults = ("anderson", "contraction")
     has_own_tolerance = solver != "auto" and not isinstance(solver, str)
-    if solver == "auto" and not gradient.differentiates_iterates:
-        solver = getattr(cell, "default_solver", "auto")
-    solver = solvers.get(defaults[0] if solver == "auto" else solver)
+    choice: tuple[str | None, str]
+    penalty: tuple[str | None, str]
+    if is_monotone:
+        choice = "implicit", "a monotone cell has an equilibrium, found to a tolerance"
+    elif solver == "auto":
+        choice = "truncated", "it trains tasks in which information travels, too"
+    else:
+        choice = _gradient_of_solver(solvers.get_fixed_point_solver(solver))
+    gradient = gradients.get(resolve("gradient", gradient, *choice))
+    if gradient.differentiates_iterates:
+        # Anderson's mixing stalls on tasks that propagate information.
+        choice = "fixed_point_iteration", "training takes plain steps"
+        penalty = "residual", "training needs steps that settle"
+        if solver == "auto":
+            # What the cell prefers need not take the steps of the gradient.
+            reasons["solver"] = "{!r}: {}.".format(*choice)
+            solver = "fixed_point_iteration"
+    elif is_monotone:
+        choice = "peaceman_rachford", "it converges for every monotone cell"
+        penalty = None, "a monotone cell needs no penalty"
+    else:
+        choice = "anderson", "the gradient needs an equilibrium and no trajectory"
+        penalty = "contraction", "the gradient needs an equilibrium that contracts"
+    found = solvers.get_fixed_point_solver(resolve("solver", solver, *choice))
+    regularizer = regularizers.get(resolve("regularizer", regularizer, *penalty))
     # Monotone cells are solved in float32 or better, regardless of their dtype.
     dtype = "float32" if is_monotone else cell.compute_dtype
-    regularizer = defaults[1] if regularizer == "auto" else regularizer
-    solver = _with_reachable_tolerance(solver, dtype, has_own_tolerance)
-    return solver, gradient, regularizer
+    found = _with_reachable_tolerance(found, dtype, has_own_tolerance)
+    return Components(found, gradient, regularizer, reasons)
 
 
-def _gradient_of_solver(solver: str | Config | solvers.FixedPointSolver) -> str:
-    """Returns the default gradient, which must train what the solver computes."""
-    if solver == "auto":
-        return "truncated"
-    found = solvers.get(solver)
-    if not takes_plain_steps(found):
-        return "neumann"
-    return "truncated" if found.max_iter >= _TRUNCATED_BUDGET else "unrolled"
+def _gradient_of_solver(solver: solvers.FixedPointSolver) -> tuple[str, str]:
+    """Returns the default gradient, which must train what a solver computes, and the
+    reason."""
+    if not takes_plain_steps(solver):
+        return "neumann", "training must compute what the solver computes"
+    if solver.max_iter >= _TRUNCATED_BUDGET:
+        return "truncated", "the solver takes plain steps, and enough of them"
+    return "unrolled", (
+        f"'truncated' needs a budget of {_TRUNCATED_BUDGET} steps, and the solver has "
+        f"{solver.max_iter}"
+    )
 
 
 def takes_plain_steps(solver: solvers.FixedPointSolver) -> bool:

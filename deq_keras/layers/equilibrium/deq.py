@@ -3,7 +3,7 @@
 import inspect
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import keras
@@ -34,7 +34,7 @@ from deq_keras.core.random import (
     next_seed,
     save_state,
 )
-from deq_keras.core.request import as_max_iter, as_tol, check_request
+from deq_keras.core.request import check_request
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import (
     Nest,
@@ -43,6 +43,7 @@ from deq_keras.core.structure import (
     named_leaves,
 )
 from deq_keras.layers.equilibrium import cell_contract, cell_problem
+from deq_keras.layers.equilibrium.budget import Budget, checked
 from deq_keras.layers.equilibrium.cell_build import stateful_scope
 from deq_keras.layers.equilibrium.defaults import choose_components, unquantized_policy
 from deq_keras.layers.equilibrium.metrics import SolveMetrics
@@ -111,8 +112,11 @@ class DEQ(keras.layers.Layer):
             the dtype of the cell. As in `keras.layers.RNN`, the cell computes in its
             own dtype; the inputs and the output of the layer have the layer's.
 
-    You can set `solver`, `gradient`, `regularizer`, `max_iter_jitter` and
-    `initial_state` later. Then compile the model again.
+    You can replace `solver`, `gradient`, `regularizer`, `max_iter_jitter` and
+    `initial_state` later, by `"auto"` too; components that are `"auto"` follow. Then
+    compile the model again: functions that were compiled before raise an error (with
+    XLA, which cannot, their outputs are NaN). An attribute of a component, such as
+    `solver.max_iter`, cannot be changed. `choices` says what `"auto"` chose.
 
     Call arguments:
         inputs: Nest of tensors `(batch, ...)`, passed to the cell's `inject`. Some can
@@ -185,19 +189,22 @@ class DEQ(keras.layers.Layer):
         # built layer could not add one. TensorFlow must track those that a SavedModel
         # reads.
         self._controls = tf.__internal__.tracking.AutoTrackable()
-        self._controls.max_iter = self._control("max_iter", 1, "int64")
-        self._controls.tol = self._control("tol", 0.0, "float32")
+        self._budget = Budget(
+            self._control("max_iter", 1, "int64"), self._control("tol", 0.0, "float32")
+        )
+        # Counts the replacements of components.
+        self._version = 0
+        self._controls.version = self._control("version", 0, "int64")
         self._controls.read_by_files = [
-            self._controls.max_iter.value,
-            self._controls.tol.value,
+            self._budget.max_iter.value,
+            self._budget.tol.value,
+            self._controls.version.value,
         ]
         self._controls.penalty_factor = self._control("penalty_factor", 1.0, "float32")
         self._controls.penalty_probability = None
-        self._scope: SolveScope | None = None
-        self._xla_limit: int | None = None
-        self.solver, self.gradient, self.regularizer = choose_components(
-            cell, solver, gradient, regularizer
-        )
+        self._max_iter_jitter = 0
+        self._given: dict[str, Any] = {"solver": solver, "gradient": gradient}
+        self._replace_components(regularizer=regularizer)
         self.max_iter_jitter = max_iter_jitter
         self.initial_state = initial_state
 
@@ -222,39 +229,93 @@ class DEQ(keras.layers.Layer):
 
     @property
     def solver(self) -> solvers.FixedPointSolver:
-        return self._solver
+        return self._components.solver
 
     @solver.setter
     def solver(self, solver: str | Config | solvers.FixedPointSolver) -> None:
-        found = solvers.get(solver)
-        if isinstance(found, solvers.LinearSolver):
-            raise ValueError(
-                f"{type(found).__name__} solves only the adjoint equation. Use it as "
-                "gradient=ImplicitGradient(solver=...), and Anderson or Broyden as the "
-                f"solver of the layer. Received: solver={found!r}."
-            )
-        self._solver = found
-        # Keras then does not use XLA, which does not support changing shapes.
-        self.supports_jit = not found.compact
-        self._set_budget(found.max_iter, found.tol)
+        self._replace_components(solver=solver)
 
     @property
     def gradient(self) -> gradients.EquilibriumGradient:
-        return self._gradient
+        return self._components.gradient
 
     @gradient.setter
     def gradient(self, gradient: str | Config | gradients.EquilibriumGradient) -> None:
-        self._gradient = gradients.get(gradient)
+        self._replace_components(gradient=gradient)
 
     @property
     def regularizer(self) -> regularizers.EquilibriumRegularizer | None:
-        return self._regularizer
+        return self._components.regularizer
 
     @regularizer.setter
     def regularizer(
         self, regularizer: str | Config | regularizers.EquilibriumRegularizer | None
     ) -> None:
-        self._regularizer = regularizers.get(regularizer)
+        self._replace_components(regularizer=regularizer)
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """What `"auto"` chose and why: a sentence for each component left to it.
+
+        Example:
+
+        >>> cell = deq_keras.layers.DenseCell(16)
+        >>> deq_keras.layers.DEQ(cell, gradient="implicit").choices["regularizer"]
+        "'contraction': the gradient needs an equilibrium that contracts."
+        """
+        return dict(self._components.reasons)
+
+    def _replace_components(self, **given: Any) -> None:
+        """Sets components; those that are `"auto"` follow from the others."""
+        given = {**self._given, **given}
+        components = choose_components(self.cell, **given)
+        for component in (
+            components.solver,
+            components.gradient,
+            components.regularizer,
+        ):
+            if component is not None:
+                component.freeze()
+        self._given, self._components = given, components
+        # Keras then does not use XLA, which does not support changing shapes.
+        self.supports_jit = not components.solver.compact
+        self._budget.set_solver(components.solver)
+        self._outdate_functions()
+
+    def _outdate_functions(self) -> None:
+        """Makes the functions fail that were compiled until now."""
+        self._version += 1
+        with tf.init_scope():
+            self._controls.version.assign(self._version)
+
+    def _unless_outdated(self, is_usable: tf.Tensor | None) -> tf.Tensor | None:
+        """Returns a mask of usable samples, which are none in an outdated function.
+
+        A function that was compiled before a component was replaced computes with the
+        old one. It raises an error; XLA cannot, so there all samples fail.
+
+        Args:
+            is_usable: See `FixedPointProblem`.
+        """
+        scope = self._budget.scope
+        if innermost_function() is None or (scope is not None and scope.is_pure):
+            return is_usable
+        is_current = tf.equal(self._controls.version.value, self._version)
+        if is_compiled_by_xla():
+            return is_current if is_usable is None else is_current & is_usable
+        assertion = tf.debugging.Assert(
+            is_current,
+            [
+                f"A component of the layer {self.name!r} was replaced after this "
+                "function was compiled, such as its solver, gradient or regularizer. "
+                "Compile the model again: model.compile(...); trace a tf.function of "
+                "your own again."
+            ],
+        )
+        if is_usable is None:
+            return None
+        with tf.control_dependencies([assertion]):
+            return tf.identity(is_usable)
 
     @property
     def max_iter_jitter(self) -> int:
@@ -263,7 +324,10 @@ class DEQ(keras.layers.Layer):
     @max_iter_jitter.setter
     def max_iter_jitter(self, jitter: int) -> None:
         largest = self.solver.max_iter - 1
-        self._max_iter_jitter = check_integer("max_iter_jitter", jitter, 0, largest)
+        check_integer("max_iter_jitter", jitter, 0, largest)
+        if jitter != self._max_iter_jitter:
+            self._max_iter_jitter = int(jitter)
+            self._outdate_functions()
 
     @property
     def initial_state(self) -> initial_states.InitialState:
@@ -274,6 +338,8 @@ class DEQ(keras.layers.Layer):
         self, initial_state: str | Config | initial_states.InitialState
     ) -> None:
         self._initial_state = initial_states.get(initial_state)
+        self._initial_state.freeze()
+        self._outdate_functions()
 
     @property
     def penalty_factor(self) -> float:
@@ -296,8 +362,8 @@ class DEQ(keras.layers.Layer):
         """Fraction of training steps that add the penalty. Float, or `None` for the
         regularizer's `probability`.
 
-        A new float applies to the next training step; compile the model if it was
-        `None` before. It is not saved. `RegularizerSchedule` sets it.
+        A new float applies to the next training step; compile the model if one of the
+        two is `None`. It is not saved. `RegularizerSchedule` sets it.
         """
         variable = self._controls.penalty_probability
         return None if variable is None else float(ops.convert_to_numpy(variable))
@@ -305,6 +371,8 @@ class DEQ(keras.layers.Layer):
     @penalty_probability.setter
     def penalty_probability(self, probability: float | None) -> None:
         name = "penalty_probability"
+        if (probability is None) != (self._controls.penalty_probability is None):
+            self._outdate_functions()
         if probability is None:
             self._controls.penalty_probability = None
         elif self._controls.penalty_probability is None:
@@ -387,7 +455,7 @@ class DEQ(keras.layers.Layer):
         training: bool | None = None,
         **budget: Any,
     ) -> Nest:
-        _checked_budget(**budget)
+        checked(**budget)
         problem = self.problem(inputs, mask, bool(training))
         return self._cast(self._first_state(problem, initial_state))
 
@@ -425,80 +493,61 @@ class DEQ(keras.layers.Layer):
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
     ) -> Nest:
-        if max_iter is not None or tol is not None:
-            max_iter, tol = _checked_budget(max_iter, tol)
         if not self._checked_samples and tf.executing_eagerly():
             cell_contract.check_samples(self, [inputs], cell_problem.single_mask(mask))
             self._checked_samples = cell_problem.num_rows(inputs) > 1
         problem = self.problem(inputs, mask, bool(training))
-        solve = self._train if training else self._infer
-        value, solution = solve(problem, initial_state, max_iter, tol)
+        scope, name = self._budget.scope, self.name
+        if scope is not None:
+            name = scope.reserve_name(self.name)
+            if initial_state is None:
+                initial_state = scope.initial_states.get(name)
+        if training:
+            value, solution = self._train(problem, initial_state, max_iter, tol)
+        else:
+            state = self._first_state(problem, initial_state)
+            loop = LoopOptions(records_trace=scope is not None)
+            request = SolveRequest(state, *self._budget.read(max_iter, tol), loop=loop)
+            if scope is not None:
+                request = scope.prepare(name, self, request)
+            value, solution = self._infer(problem, request, scope)
+        if scope is not None:
+            scope.record(name, problem, solution)
         self._last_solve = solution.status, solution.residual
         if training is None:
             if not tf.executing_eagerly():
                 self._warn_if_trained()
-        elif self._scope is None or not self._scope.is_pure:
+        elif scope is None or not scope.is_pure:
             self._metrics_of_solves.record(solution, training)
         return self._cast(value)
 
     def _infer(
         self,
         problem: FixedPointProblem,
-        initial_state: Nest | None,
-        max_iter: int | tf.Tensor | None,
-        tol: float | tf.Tensor | None,
+        request: SolveRequest,
+        scope: SolveScope | None,
     ) -> tuple[Nest, solvers.Solution]:
         """Returns the output outside of training, and the `Solution`."""
-        scope = self._scope if self._scope and self._scope.is_valid else None
-        name = "" if scope is None else scope.reserve_name(self.name)
-        if scope is not None and initial_state is None:
-            initial_state = scope.initial_states.get(name)
-        limit = None
-        if tf.executing_eagerly() or scope is not None:
-            max_iter = self._max_iter if max_iter is None else max_iter
-            tol = self._tol if tol is None else tol
-        else:
-            # A compiled function reads the variables at each call.
-            if max_iter is None:
-                max_iter = tf.cast(self._controls.max_iter.value, tf.int32)
-            tol = self._controls.tol.value if tol is None else tol
-            if is_compiled_by_xla():
-                # XLA needs static shapes.
-                limit = self._xla_limit = max(self._solver.max_iter, self._max_iter)
-        request = SolveRequest(
-            self._first_state(problem, initial_state),
-            max_iter,
-            tol,
-            loop=LoopOptions(limit, records_trace=scope is not None),
-        )
-        if scope is not None:
-            request = scope.prepare(name, self, request)
         is_differentiated = scope is None or not scope.is_pure
         if tf.executing_eagerly():
             is_differentiated = record.could_possibly_record()
         if is_differentiated:
-            equilibrium = self._gradient.infer(problem, request, self._solver)
+            equilibrium = self.gradient.infer(problem, request, self.solver)
             value, solution = equilibrium.value, equilibrium.solution
         else:
-            solution = self._solver.solve(problem, request)
+            solution = self.solver.solve(problem, request)
             value = solution.value
-        if scope is not None:
-            scope.record(name, problem, solution)
         return nonfinite.nan_without_result(value, solution), solution
 
     def _train(
         self,
         problem: FixedPointProblem,
         initial_state: Nest | None,
-        max_iter: int | tf.Tensor | None,
-        tol: float | tf.Tensor | None,
+        max_iter: int | None,
+        tol: float | None,
     ) -> tuple[Nest, solvers.Solution]:
         """Returns the output of a training step, and the `Solution`; adds losses."""
-        scope = self._scope if self._scope and self._scope.is_valid else None
-        name = "" if scope is None else scope.reserve_name(self.name)
-        if scope is not None and initial_state is None:
-            initial_state = scope.initial_states.get(name)
-        solver = self._solver
+        solver = self.solver
         if max_iter is not None or tol is not None:
             solver = self._solver_of_training(max_iter, tol)
         if problem.mask is not None and solver.noise > 0:
@@ -511,7 +560,7 @@ class DEQ(keras.layers.Layer):
             jitter = min(self._max_iter_jitter, solver.max_iter - 1)
             draw = next_seed(self.seed_generator)
             budget = solver.max_iter - integer(draw, 0, jitter + 1)
-        is_random = self._gradient.is_random or solver.noise > 0
+        is_random = self.gradient.is_random or solver.noise > 0
         request = SolveRequest(
             state,
             max_iter=budget,
@@ -520,25 +569,23 @@ class DEQ(keras.layers.Layer):
                 solver.max_iter, records_trace=False, allows_compaction=False
             ),
         )
-        equilibrium = self._gradient.solve(
+        equilibrium = self.gradient.solve(
             problem, request, solver, self._metrics_of_solves.record_adjoint
         )
         value, is_usable = equilibrium.value, problem.is_usable
         solution = nonfinite.mark_unusable_as_diverged(
             equilibrium.solution, state, is_usable
         )
-        if self._regularizer is not None:
+        if self.regularizer is not None:
             self._add_penalty(equilibrium)
-        if scope is not None:
-            constant = tree.map_structure(tf.stop_gradient, value)
-            scope.record(name, problem, solution._replace(value=constant))
         value = nonfinite.training_output(value, state, is_usable, solution)
-        return value, solution
+        # A scope records the output, without its gradient.
+        constant = tree.map_structure(tf.stop_gradient, value)
+        return value, solution._replace(value=constant)
 
-    def _solver_of_training(
-        self, max_iter: int | tf.Tensor | None, tol: float | tf.Tensor | None
-    ) -> solvers.FixedPointSolver:
-        config = self._solver.get_config()
+    def _solver_of_training(self, max_iter: Any, tol: Any) -> solvers.FixedPointSolver:
+        max_iter, tol = checked(max_iter, tol)
+        config = self.solver.get_config()
         for name, value in (("max_iter", max_iter), ("tol", tol)):
             if value is None:
                 continue
@@ -550,7 +597,7 @@ class DEQ(keras.layers.Layer):
                     "`max_iter_jitter` of DEQ to vary the budget. Received: "
                     f"{name}={value!r}."
                 )
-        return self._solver.from_config(config)
+        return self.solver.from_config(config)
 
     def inject(
         self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False
@@ -620,7 +667,7 @@ class DEQ(keras.layers.Layer):
             self.inject(inputs, mask, training),
             mask,
             has_rows=lambda: rows(call, training),
-            is_usable=is_usable,
+            is_usable=self._unless_outdated(is_usable),
         )
 
     def request(
@@ -661,6 +708,8 @@ class DEQ(keras.layers.Layer):
         request: SolveRequest | None = None,
         mask: Nest | None = None,
         training: bool = False,
+        max_iter: int | tf.Tensor | None = None,
+        tol: float | tf.Tensor | None = None,
     ) -> solvers.Solution:
         """Solves without a gradient and returns all details of the solve.
 
@@ -671,10 +720,17 @@ class DEQ(keras.layers.Layer):
             request: A `SolveRequest`; see `request`. Defaults to `None`.
             mask: See the call arguments.
             training: Boolean, passed to the cell's `inject`.
+            max_iter: Budget of the solve, instead of the request's or the solver's.
+            tol: Tolerance of the solve, instead of the request's or the solver's.
 
         Returns:
             A `deq_keras.solvers.Solution`.
         """
+        request = SolveRequest() if request is None else request
+        if max_iter is not None:
+            request = request._replace(max_iter=max_iter)
+        if tol is not None:
+            request = request._replace(tol=tol)
         problem = self.problem(inputs, mask, training)
         return self.solver.solve(problem, self.request(problem, request))
 
@@ -699,8 +755,8 @@ class DEQ(keras.layers.Layer):
         state = cell_problem.cell_state(self.cell, problem.injection)
         twice = (
             training
-            and self._regularizer is not None
-            and self._regularizer.differentiates_jacobian
+            and self.regularizer is not None
+            and self.regularizer.differentiates_jacobian
         )
         if (training, twice) not in self._checked_modes:
             cell_contract.check_cell(self, state, problem.injection, training)
@@ -729,7 +785,7 @@ class DEQ(keras.layers.Layer):
     def _add_penalty(self, equilibrium: gradients.Equilibrium) -> None:
         """Adds the loss of the regularizer."""
         linearization = equilibrium.linearization
-        regularizer: Any = self._regularizer
+        regularizer: Any = self.regularizer
         seed = next_seed(self.seed_generator)
         probability = self._controls.penalty_probability
         if probability is not None:
@@ -792,43 +848,6 @@ class DEQ(keras.layers.Layer):
                 stacklevel=2,
             )
 
-    # === Budgets ===
-
-    def _set_budget(
-        self, max_iter: int | tf.Tensor, tol: float | tf.Tensor | None
-    ) -> None:
-        """Sets the budget of calls outside of training.
-
-        Compiled functions read it from variables. Numbers and tensors of a function
-        that is being traced only apply to the calls in this function.
-        """
-        self._max_iter, self._tol = max_iter, tol
-        if not tf.is_symbolic_tensor(max_iter) and innermost_function() is None:
-            self._controls.max_iter.assign(max_iter)
-        if not tf.is_symbolic_tensor(tol) and innermost_function() is None:
-            self._controls.tol.assign(0.0 if tol is None else tol)
-
-    def _enter_scope(self, scope: SolveScope) -> Callable[[], None]:
-        """Applies the budget of a scope; returns a function that restores the old."""
-        before = (self._scope, self._max_iter, self._tol)
-        self._scope = scope
-        self._set_budget(
-            self._max_iter if scope.max_iter is None else _number(scope.max_iter),
-            self._tol if scope.tol is None else _number(scope.tol),
-        )
-
-        def restore() -> None:
-            self._scope, max_iter, tol = before
-            self._set_budget(max_iter, tol)
-
-        return restore
-
-    def _outgrew_xla(self) -> bool:
-        """Returns whether the budget is larger than a function of XLA can spend."""
-        if self._xla_limit is None or tf.is_tensor(self._max_iter):
-            return False
-        return self._max_iter > self._xla_limit
-
     # === Save ===
 
     def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
@@ -853,26 +872,20 @@ class DEQ(keras.layers.Layer):
             "seed": self.seed,
             "max_iter_jitter": self.max_iter_jitter,
             "initial_state": initial_states.serialize(self.initial_state),
+            # Components that follow from the others when one of them is replaced.
+            "choices": self.choices,
         }
 
     @classmethod
     def from_config(cls, config: Config) -> "DEQ":
         config = dict(config)
         cell = keras.saving.deserialize_keras_object(config.pop("cell"))
-        return cls(cell, **config)
-
-
-def _checked_budget(max_iter: Any = None, tol: Any = None) -> tuple[Any, Any]:
-    """Returns the call arguments; numbers if their values are known."""
-    return as_max_iter(_number(max_iter)), as_tol(_number(tol))
-
-
-def _number(value: Any) -> Any:
-    """Returns the number in a tensor if it is known; other values are unchanged."""
-    if value is None or not tf.is_tensor(value):
-        return value
-    known = tf.get_static_value(value)
-    return value if known is None or known.ndim else known.item()
+        choices = config.pop("choices", {})
+        layer = cls(cell, **config)
+        # The config has what was chosen; a later version may choose otherwise.
+        layer._components.reasons.update(choices)
+        layer._given.update(dict.fromkeys(choices, "auto"))
+        return layer
 
 
 def _check_inputs(inputs: Nest) -> None:

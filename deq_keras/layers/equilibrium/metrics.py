@@ -139,7 +139,7 @@ class SolveMetrics:
         if model is None or (self._model is not None and self._model() is model):
             return
         self._model = weakref.ref(model)
-        layers = [one for one in model._flatten_layers() if hasattr(one, "_scope")]
+        layers = [one for one in model._flatten_layers() if hasattr(one, "_budget")]
         names = [one.name for one in layers]
         before = itertools.takewhile(lambda one: one is not layer, layers)
         index = sum(one.name == layer.name for one in before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,9 +24,8 @@ class SolveScope:
     Within a `tf.function`, a scope applies to the calls that are traced in it. Nothing
     else changes: calls have the gradients and the metrics that they have without it.
 
-    XLA needs static shapes: a function that XLA compiled spends at most the budget that
-    the layer had when it was traced. The scope of a model lets `predict` and `evaluate`
-    trace again for a larger budget; trace functions of your own again.
+    Direct calls in other threads ignore the scope. Compiled functions do not: all
+    threads share the variables.
 
     Args:
         model: A `keras.Model`, a `DEQ` layer, or another layer that contains them.
@@ -73,8 +73,6 @@ class SolveScope:
         self.initial_states = dict(initial_states or {})
         self.solutions: dict[str, solvers.Solution] = {}
         self._names: list[str] = []
-        self._is_eager = True
-        self._restore: list[Any] = []
 
     def __enter__(self) -> SolveScope:
         if not isinstance(self.model, keras.layers.Layer):
@@ -83,25 +81,22 @@ class SolveScope:
                 "sets: SolveScope(model, max_iter=...). Received: "
                 f"model={self.model!r}."
             )
-        layers = [
-            layer for layer in self.model._flatten_layers() if hasattr(layer, "_scope")
-        ]
-        if not layers:
+        budgets = self._budgets()
+        if not budgets:
             raise ValueError(
                 "A SolveScope sets the DEQ layers of a model, and this model contains "
                 f"none. Received: model={self.model.name!r}."
             )
-        self._is_eager = tf.executing_eagerly()
-        self._restore = [layer._enter_scope(self) for layer in layers]
-        if any(layer._outgrew_xla() for layer in layers):
-            for name in ("make_predict_function", "make_test_function"):
-                if hasattr(self.model, name):
-                    getattr(self.model, name)(force=True)
+        with contextlib.ExitStack() as stack:
+            for budget in budgets:
+                budget.enter(self)
+                stack.callback(budget.leave, self)
+            stack.pop_all()  # All layers were entered.
         return self
 
     def __exit__(self, exception_type: Any, *exception: Any) -> None:
-        for restore in reversed(self._restore):
-            restore()
+        for budget in self._budgets():
+            budget.leave(self)
         unknown = set(self.initial_states) - set(self._names)
         if unknown and exception_type is None:
             raise ValueError(
@@ -111,13 +106,9 @@ class SolveScope:
                 f"Expected: names among {self._names}. Received: {sorted(unknown)}."
             )
 
-    @property
-    def is_valid(self) -> bool:
-        """Whether a call made now belongs to the scope.
-
-        A function that is traced in an eager scope outlives it.
-        """
-        return self._is_eager == tf.executing_eagerly()
+    def _budgets(self) -> list[Any]:
+        layers = self.model._flatten_layers()
+        return [layer._budget for layer in layers if hasattr(layer, "_budget")]
 
     def reserve_name(self, name: str) -> str:
         """Returns the name of the next call of a layer: NAME, NAME_2, NAME_3, ..."""

@@ -257,6 +257,7 @@ def test_only_a_solver_set_after_healthy_training_warns():
     model, messages = _fit_with_warnings(layers.DenseCell(4, seed=0))
     assert not messages
     assert model.history.history["deq_converged"][0] > 0.8
+    model.layers[0].gradient = "truncated"
     model.layers[0].solver = "anderson"  # For inference, as `tune` sets it.
     model.compile("adam", "mse", run_eagerly=True)
     model.predict(INPUTS, verbose=0)

@@ -14,18 +14,18 @@ from . import measuring, solvers
 from .measuring import compare
 
 _WORKLOADS = ("transformer_layer", "conv_block")
-_REMAT = {"plain": False, "remat": True}
+_HAS_CHECKPOINTS = {"plain": False, "checkpoints": True}
 
 
 def step_costs(effort, names=_WORKLOADS, num_steps=8, sizes=None):
     """Returns the ratio of a training step to the same graded steps by hand, by
-    workload, with and without rematerialization."""
+    workload, without and with a checkpoint at every step."""
     costs = {}
     for name in names:
         workload = solvers.build(name, sizes)
         by_hand = step_by_hand(workload, num_steps)
-        for label, remat in _REMAT.items():
-            step = truncated_step(workload, num_steps, remat)
+        for label, has_checkpoints in _HAS_CHECKPOINTS.items():
+            step = truncated_step(workload, num_steps, has_checkpoints)
             costs[f"{name}, {label}"] = compare(step, by_hand, effort)
     return costs
 
@@ -33,15 +33,18 @@ def step_costs(effort, names=_WORKLOADS, num_steps=8, sizes=None):
 def training_peaks(effort, names=_WORKLOADS, num_steps=(4, 16), sizes=None):
     """Returns the growth of peak memory in states per graded step.
 
-    Without rematerialization, activations are stored; this control must grow by more.
+    Without checkpoints, activations are stored; this control must grow by more.
     """
     del effort
     return {
         f"{name}, {label}": _growth(
-            functools.partial(truncated_step, remat=remat), name, num_steps, sizes
+            functools.partial(truncated_step, has_checkpoints=has_checkpoints),
+            name,
+            num_steps,
+            sizes,
         )
         for name in names
-        for label, remat in _REMAT.items()
+        for label, has_checkpoints in _HAS_CHECKPOINTS.items()
     }
 
 
@@ -97,10 +100,13 @@ def solve_step(workload, num_evaluations, gradient):
     return solvers.step_of(workload, functools.partial(deq, training=True))
 
 
-def truncated_step(workload, num_steps, remat):
+def truncated_step(workload, num_steps, has_checkpoints):
     """Returns a compiled training step through graded steps."""
     gradient = deq_keras.gradients.TruncatedGradient(
-        num_steps, num_free_steps=0, max_steps=num_steps, remat=remat
+        num_steps,
+        num_free_steps=0,
+        max_steps=num_steps,
+        checkpoints=num_steps if has_checkpoints else None,
     )
     return solve_step(workload, num_steps, gradient)
 

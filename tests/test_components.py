@@ -61,7 +61,7 @@ CONFIGURED = [
     (UnrolledGradient, {"checkpoints": 4}),
     (TruncatedGradient, {"checkpoints": 2, "tol": 0.5, "free_noise": 0.5}),
     (TruncatedGradient, {"num_steps": [0.0, 1.0], "num_free_steps": 3, "max_steps": 7}),
-    (TruncatedGradient, {"free_fraction": 0.25, "remat": True, "damping": 0.5}),
+    (TruncatedGradient, {"free_fraction": 0.25, "checkpoints": 12, "damping": 0.5}),
     (ContractionRegularizer, {"weight": 0.5, "margin": 0.5, "num_iterations": 2}),
     (ContractionRegularizer, {"residual_weight": 0.5, "residual_margin": 0.5}),
     (JacobianRegularizer, {"weight": 0.5, "num_probes": 3, "probability": 0.25}),

@@ -38,8 +38,8 @@ def loop(
         interval: Positive integer. The gradient stores the variables before every
             `interval`-th iteration, and recomputes the iterations in between. `None`:
             the gradient stores the activations of each iteration.
-        sources: List of floating-point tensors that the body reads. With an interval,
-            other tensors that it captures get no gradient.
+        sources: List of tensors that the body reads. With an interval, only they and
+            the variables get a gradient.
     """
     if interval is None:
         return graphs.while_loop(continues, body, state, max_iterations)
@@ -64,16 +64,14 @@ def rematerialized(
 ) -> Nest:
     """Returns `function(state)`, but stores only the state for the gradient.
 
-    The gradient calls the function a second time. As with `keras.remat`, tensors that
-    the function captures get no gradient, except for the sources.
+    The gradient calls the function a second time. Only the state and the sources get a
+    gradient.
 
     Args:
         function: Function of the state that returns a nest of tensors.
         state: Nest of tensors.
-        sources: List of floating-point tensors that the function reads.
+        sources: List of different tensors that the function reads.
     """
-    # A tensor that is mentioned twice would get its gradient twice.
-    sources = [*{id(source): source for source in sources}.values()]
     call = _RematerializedCall(function, state, sources)
     leaves = custom_gradient(call.forward)(*nonfinite.floating(state), *sources)
     return _with_floating(call.value, leaves)
@@ -113,9 +111,9 @@ class _RematerializedCall:
         ]
         if constants:
             raise ValueError(
-                "A gradient that recomputes evaluations (`remat`, `checkpoints`) does "
-                "not support tensors that a cell created before its call. Keep them "
-                "as NumPy arrays or as weights that do not train, or return them from "
+                "A gradient that recomputes evaluations (`checkpoints`) does not "
+                "support tensors that a cell created before its call. Keep them as "
+                "NumPy arrays or as weights that do not train, or return them from "
                 "`inject`. Received: tensors of shapes "
                 f"{[tuple(tensor.shape) for tensor in constants]}."
             )

@@ -50,6 +50,19 @@ def stateless_scope() -> keras.StatelessScope | None:
         return inner.original_scope
 
 
+def captured_tensors(function: Callable[..., Any], *arguments: Any) -> list[tf.Tensor]:
+    """Returns the tensors that a function reads in addition to its arguments.
+
+    TensorFlow finds them when it traces the function.
+
+    Args:
+        function: Function of nests of tensors.
+        *arguments: The nests.
+    """
+    traced = tf.function(function, autograph=False).get_concrete_function(*arguments)
+    return list(traced.captured_inputs)
+
+
 def nodes(graph: tf.Graph) -> Iterator[Any]:
     """Yields the nodes of a graph and of the functions that it calls."""
     graph_def = graph.as_graph_def()

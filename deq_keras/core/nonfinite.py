@@ -256,20 +256,26 @@ class GradientGate:
             return [*map(tf.identity, leaves)], backward
 
         leaves = [*map(tf.convert_to_tensor, tree.flatten(nest))]
-        watched = floating(leaves)
+        watched = differentiable(leaves)
         passed = iter(custom_gradient(forward)(*watched) if watched else ())
         for i, leaf in enumerate(leaves):
-            if leaf.dtype.is_floating:
+            if _is_differentiable(leaf):
                 leaves[i] = next(passed)
         return tree.pack_sequence_as(nest, leaves)
 
 
 def floating(tensors: Nest | Iterable[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the floating-point leaves of a nest, without leaves that are `None`."""
-    leaves = []
-    for leaf in tree.flatten(tensors):
-        if leaf is not None:
-            leaf = tf.convert_to_tensor(leaf)
-            if leaf.dtype.is_floating:
-                leaves.append(leaf)
-    return leaves
+    return [leaf for leaf in differentiable(tensors) if leaf.dtype.is_floating]
+
+
+def differentiable(tensors: Nest | Iterable[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the floating-point and complex leaves of a nest."""
+    leaves = [
+        tf.convert_to_tensor(leaf) for leaf in tree.flatten(tensors) if leaf is not None
+    ]
+    return [leaf for leaf in leaves if _is_differentiable(leaf)]
+
+
+def _is_differentiable(tensor: tf.Tensor) -> bool:
+    return bool(tensor.dtype.is_floating or tensor.dtype.is_complex)

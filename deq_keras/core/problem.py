@@ -12,7 +12,11 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import nonfinite
-from deq_keras.core.graphs import differentiable_by_xla, stateless_scope
+from deq_keras.core.graphs import (
+    captured_tensors,
+    differentiable_by_xla,
+    stateless_scope,
+)
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.splitting import Splitting
 from deq_keras.core.structure import Nest, masked
@@ -194,13 +198,22 @@ class FixedPointProblem:
         """Returns the `Linearization` of f at `state`: f and its vector products."""
         return linearize(self, state)._replace(mask=self.mask)
 
-    @property
-    def sources(self) -> list[tf.Tensor]:
-        """The floating-point tensors that f reads: its injection and its weights."""
+    def sources(self, state: Nest) -> list[tf.Tensor]:
+        """Returns all tensors that f reads and that can have a gradient.
+
+        They are the injection, the weights, and tensors that f captures, such as a
+        kernel that a cell computed from a weight before the solve.
+
+        Args:
+            state: Nest of `(batch, ...)` tensors. A state of f.
+        """
         # Keras creates the variables of a layer after it traced `build`.
         is_created = all(variable._value is not None for variable in self._variables)
-        weights = self.weights if is_created else []
-        return nonfinite.floating([self.injection, weights])
+        sources = [self.injection, self.weights if is_created else []]
+        sources += captured_tensors(self, state)
+        # A tensor that is mentioned twice would get its gradient twice.
+        unique = {id(leaf): leaf for leaf in nonfinite.differentiable(sources)}
+        return list(unique.values())
 
     @property
     def _variables(self) -> list[keras.Variable]:

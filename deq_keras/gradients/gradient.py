@@ -64,8 +64,7 @@ class EquilibriumGradient(Configured):
 
         Args:
             problem: A `FixedPointProblem`. Tensors that its function captures also get
-                gradients, except from `ReversibleGradient` and with `remat` or
-                `checkpoints`.
+                gradients.
             request: A `SolveRequest` with an initial state. The initial state gets a
                 gradient only from `UnrolledGradient`, `ReversibleGradient`, and
                 `TruncatedGradient` without free steps: an equilibrium does not depend

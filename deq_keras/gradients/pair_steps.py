@@ -182,15 +182,13 @@ class InverseSteps(NamedTuple):
         steps: The `PairSteps`, whose problem has gradients.
         pairs: The last `Pairs`.
         value: Nest z.
+        sources: List of the tensors that f reads; see `FixedPointProblem.sources`.
     """
 
     steps: PairSteps
     pairs: Pairs
     value: Nest
-
-    @property
-    def sources(self) -> list[tf.Tensor]:
-        return self.steps.problem.sources
+    sources: list[tf.Tensor]
 
     def attached(self, initial_state: Nest) -> Nest:
         """Returns the value, with the gradient of the steps."""
@@ -222,10 +220,7 @@ class InverseSteps(NamedTuple):
                     self.pairs.z,
                     of_y=tf.zeros_like(of_z),
                     of_z=of_z,
-                    of_sources=[
-                        tf.zeros_like(source, wide_dtype(source.dtype))
-                        for source in self.sources
-                    ],
+                    of_sources=[_wide_zeros(source) for source in self.sources],
                 ),
             ),
             None if tf.is_tensor(self.steps.max_steps) else self.steps.max_steps,
@@ -309,6 +304,12 @@ class InverseSteps(NamedTuple):
             return [structure.to_matrix(of_state), *products[size:]]
 
         return structure.to_matrix(value), vjp
+
+
+def _wide_zeros(source: tf.Tensor) -> tf.Tensor:
+    """Returns zeros like a source, in a dtype in which sums of many terms are exact."""
+    dtype = source.dtype
+    return tf.zeros_like(source, dtype if dtype.is_complex else wide_dtype(dtype))
 
 
 def _added(totals: list[tf.Tensor], terms: list[tf.Tensor]) -> list[tf.Tensor]:

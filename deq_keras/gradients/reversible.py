@@ -127,7 +127,9 @@ class ReversibleGradient(EquilibriumGradient):
         gate.close_if(nonfinite.has_failed(solution), problem.is_usable)
         # 3. The backward pass inverts the steps between two stored pairs, and
         # differentiates each of them. Gradients pass through the gate.
-        inverse = InverseSteps(steps._replace(problem=gated), pairs, solution.point)
+        sources = gated.sources(initial_state)
+        steps = steps._replace(problem=gated)
+        inverse = InverseSteps(steps, pairs, solution.point, sources)
         reason = "its backward pass inverts steps, and is not differentiated"
         value = inverse.attached(initial_state)
         value = guard_second_order(value, "ReversibleGradient", reason)

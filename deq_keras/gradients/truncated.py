@@ -11,7 +11,6 @@ from keras import tree
 
 from deq_keras.core import checkpointing, graphs, nonfinite
 from deq_keras.core.checks import (
-    check_boolean,
     check_fraction,
     check_non_negative,
     check_optional_count,
@@ -91,10 +90,6 @@ class TruncatedGradient(EquilibriumGradient):
         free_noise: Float >= 0. Standard deviation of the noise that is added after the
             free steps, relative to the root mean square over the last axis. The
             following steps learn to remove it. Defaults to `0.3`.
-        remat: Boolean. Whether the backward pass evaluates f a second time. Then memory
-            holds k states and the activations of one evaluation, at the cost of k more
-            evaluations. Only the weights of a cell, the injection and the initial state
-            get a gradient, not other tensors that f captures. Defaults to `False`.
         damping: Float in (0, 1]. Weight of f in each step. A model trained with whole
             steps (`1.0`) can be solved with half steps, which converge where whole
             steps oscillate. `None`: the damping of the solver. Defaults to `None`.
@@ -102,13 +97,14 @@ class TruncatedGradient(EquilibriumGradient):
             batch's relative residuals is at most `tol`. Fast cells then cost fewer
             steps than slow cells. `None`: 0.01 if `num_steps` is `None`, else 0, so
             that all steps are taken. Defaults to `None`.
-        checkpoints: Positive integer c. Like `remat`, but memory holds c states and the
-            activations of 1 / c of the largest k. The square root of k needs the
-            least memory if a state is as large as its activations. Defaults to `None`.
+        checkpoints: Positive integer c. The backward pass evaluates f a second time, so
+            that memory holds c states and the activations of 1 / c of the largest k.
+            With c = k or more, these are the activations of one evaluation; the square
+            root of k needs the least memory if a state is as large as its activations.
+            Defaults to `None`: memory holds all activations.
 
     Raises:
-        ValueError: If n + k may be larger than `max_steps`, or `remat` and
-            `checkpoints` are both given.
+        ValueError: If n + k may be larger than `max_steps`.
 
     Example:
 
@@ -132,7 +128,6 @@ class TruncatedGradient(EquilibriumGradient):
         max_steps: int | None = None,
         free_fraction: float | None = None,
         free_noise: float = 0.3,
-        remat: bool = False,
         damping: float | None = None,
         tol: float | None = None,
         checkpoints: int | None = None,
@@ -150,18 +145,12 @@ class TruncatedGradient(EquilibriumGradient):
             else check_fraction("free_fraction", free_fraction)
         )
         self.free_noise = check_non_negative("free_noise", free_noise)
-        self.remat = check_boolean("remat", remat)
         self.damping = (
             None if damping is None else check_positive_fraction("damping", damping)
         )
         self.tol = None if tol is None else check_non_negative("tol", tol)
         self.stops_early = num_steps is None if tol is None else tol > 0
         self.checkpoints = check_optional_count("checkpoints", checkpoints)
-        if remat and checkpoints is not None:
-            raise ValueError(
-                "`remat=True` stores the state of every step. Use `checkpoints` alone "
-                f"to store fewer states. Received: remat=True, {checkpoints=}."
-            )
         self._counts(self.max_steps)
 
     def solve(
@@ -255,8 +244,6 @@ class TruncatedGradient(EquilibriumGradient):
             tol = _TOL if tol is None else tol
         if self.checkpoints is not None:
             interval = -(-num_steps.largest(max_steps) // self.checkpoints)
-        elif self.remat:
-            interval = 1
         most = num_steps.largest(max_steps)
         most += free_steps.largest(max_steps) if fraction > 0 else 0
         return _Plan(
@@ -423,7 +410,7 @@ def _graded_steps(
             variables,
             plan.max_steps,
             plan.interval,
-            problem.sources,
+            problem.sources(state),
         )
     count, state, failed, _ = variables
     return state, failed, num_steps if plan.tol is None else count

@@ -28,10 +28,8 @@ class UnrolledGradient(EquilibriumGradient):
     Args:
         checkpoints: Positive integer c. The backward pass evaluates f a second time, so
             that memory holds c states of the solver's loop, with its history, and the
-            activations of 1 / c of the budget. Only the weights of a cell, the
-            injection and the initial state get a gradient, not other tensors that f
-            captures. Applies to training only. Defaults to `None`: memory holds all
-            activations.
+            activations of 1 / c of the budget. Applies to training only. Defaults to
+            `None`: memory holds all activations.
 
     Example:
 

@@ -222,7 +222,12 @@ class FixedPointSolver(Configured):
             state, batch = graphs.while_loop(continues, body, variables, most)
         else:
             state, batch = checkpointing.loop(
-                continues, body, variables, most, interval, problem.sources
+                continues,
+                body,
+                variables,
+                most,
+                interval,
+                problem.sources(request.initial_state),
             )
         results = batch.results if batch else state.results
         structure = rule.structure

@@ -216,7 +216,6 @@ def _check_samples(name: str, solver: FixedPointSolver) -> None:
 def check_gradient(
     make: Callable[[], gradients.EquilibriumGradient],
     exact: bool = True,
-    differentiates_captured: bool = True,
 ) -> None:
     """Checks that a gradient satisfies the contract of `EquilibriumGradient`.
 
@@ -230,9 +229,6 @@ def check_gradient(
             equation to `1e-10`.
         exact: Boolean. Whether the gradient is exact for a converged solve. Defaults
             to `True`.
-        differentiates_captured: Boolean. Whether tensors that f captures must have a
-            gradient. If false, f reads all tensors from its injection. Defaults to
-            `True`.
 
     Raises:
         AssertionError: Names the gradient and the first property that fails.
@@ -250,10 +246,7 @@ def check_gradient(
     expected = case.oracle()
     for regime in REGIMES:
         run = compiled(
-            lambda sources: case.gradients(
-                gradient, solver, sources, captures=differentiates_captured
-            ),
-            regime,
+            lambda sources: case.gradients(gradient, solver, sources), regime
         )
         sources = ("kernel", "bias", "projection", "inputs")
         for source, one, two in zip(sources, expected, run(case.sources), strict=True):

@@ -193,21 +193,18 @@ class GradientCase:
         solver: FixedPointSolver,
         sources,
         record_adjoint=None,
-        captures=True,
     ):
         """Returns the gradients of sum(cotangent * z*) for the sources.
 
-        f captures the kernel and the bias, or else reads them from its injection.
+        f captures the kernel and the bias.
         """
         kernel, bias, projection, inputs = sources
-        weights = kernel, bias
         with tf.GradientTape() as tape:
             tape.watch(sources)
-            injection = tf.matmul(inputs, projection), () if captures else weights
             equilibrium = gradient.solve(
                 FixedPointProblem(
-                    lambda state, u: self.apply(state, u[0], *(u[1] or weights)),
-                    injection,
+                    lambda state, u: self.apply(state, u, kernel, bias),
+                    tf.matmul(inputs, projection),
                 ),
                 SolveRequest(
                     tf.zeros((BATCH, FEATURES), self.kernel.dtype), seed=seed()

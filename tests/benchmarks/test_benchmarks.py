@@ -118,11 +118,13 @@ def test_derivatives_equal_the_jacobian():
     np.testing.assert_allclose(thrice, slope**3 * cell._cotangent, rtol=1e-9)
 
 
-@pytest.mark.parametrize("remat", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_truncated_step_equals_the_step_by_hand(remat):
+@pytest.mark.parametrize(
+    "has_checkpoints", [pytest.param(False, marks=pytest.mark.slow), True]
+)
+def test_truncated_step_equals_the_step_by_hand(has_checkpoints):
     workload = tiny("float64")
     expected = gradients.step_by_hand(workload, 3)()
-    actual = gradients.truncated_step(workload, 3, remat)()
+    actual = gradients.truncated_step(workload, 3, has_checkpoints)()
     for one, two in zip(*map(tf.nest.flatten, (actual, expected)), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-9)
 

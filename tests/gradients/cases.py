@@ -11,10 +11,7 @@ START = SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64))
 
 
 def problem_of(case):
-    """Returns the problem of a `GradientCase`, with sources that a tape may watch.
-
-    A gradient with checkpoints needs all of them in the injection.
-    """
+    """Returns the problem of a `GradientCase`, with sources that a tape may watch."""
     return solvers.FixedPointProblem(
         lambda z, u: case.apply(z, *u),
         (tf.matmul(case.inputs, case.projection), case.kernel, case.bias),

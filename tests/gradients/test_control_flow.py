@@ -13,7 +13,7 @@ from tests.regimes import slow
 
 INPUTS = np.random.RandomState(0).normal(size=(3, 4)).astype("float32")
 GRADIENTS = {
-    "truncated": gradients.TruncatedGradient(8, 0, remat=True),
+    "truncated": gradients.TruncatedGradient(8, 0, checkpoints=8),
     **{name: name for name in ("neumann", "unrolled", "reversible")},
 }
 
@@ -101,7 +101,7 @@ def test_vectorized_map_gives_gradients_of_each_sample(gradient):
 @pytest.mark.parametrize(
     "gradient",
     [
-        gradients.TruncatedGradient(4, 0, remat=True),
+        gradients.TruncatedGradient(4, 0, checkpoints=4),
         gradients.TruncatedGradient(4, 0, checkpoints=2),
         gradients.UnrolledGradient(checkpoints=2),
     ],
@@ -129,10 +129,10 @@ def test_captured_tensors_of_recomputed_steps_raise():
     constant = tf.constant(np.full((4, 4), 0.1, "float32"))
     cell = FunctionCell(lambda z, u: z @ constant + u)
     for gradient in (
-        gradients.TruncatedGradient(4, 0, remat=True),
+        gradients.TruncatedGradient(4, 0, checkpoints=4),
         gradients.UnrolledGradient(checkpoints=2),
     ):
         deq = layers.DEQ(cell, solvers.FixedPointIteration(8), gradient, None)
         deq(INPUTS)
-        with pytest.raises(ValueError, match=r"`remat`.*`inject`.*Received.*\(4, 4\)"):
+        with pytest.raises(ValueError, match=r"`checkpoints`.*Received.*\(4, 4\)"):
             tf.function(lambda x, deq=deq: deq(x, training=True))(INPUTS)

@@ -178,7 +178,7 @@ def test_fitted_layers_are_freed():
         components = {
             "implicit": {"gradient": "implicit"},
             "reversible": {"gradient": "reversible"},
-            "remat": {"gradient": gradients.TruncatedGradient(3, 0, remat=True)},
+            "steps": {"gradient": gradients.TruncatedGradient(3, 0, checkpoints=3)},
             "checkpoints": {"gradient": gradients.UnrolledGradient(checkpoints=5)},
             "penalty": {"regularizer": "jacobian"},
         }

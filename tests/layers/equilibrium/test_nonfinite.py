@@ -13,7 +13,7 @@ from tests.regimes import slow
 
 RANDOM = np.random.RandomState(0)
 INPUTS = RANDOM.normal(size=(6, 4)).astype("float32")
-TRUNCATED = TruncatedGradient(3, 2, free_fraction=1.0, free_noise=0.0, remat=True)
+TRUNCATED = TruncatedGradient(3, 2, free_fraction=1.0, free_noise=0.0, checkpoints=3)
 GRADIENTS = ("implicit", "neumann", "phantom", "unrolled", TRUNCATED, "reversible")
 OTHERS = [0, 1, 3, 4, 5]
 

@@ -35,8 +35,8 @@ COMPONENTS = {
         gradients.TruncatedGradient(num_steps=4, num_free_steps=0),
         {"solver": solvers.Anderson(max_iter=8), "policy": "mixed_bfloat16"},
     ),
-    "truncated, remat": (
-        gradients.TruncatedGradient(num_steps=4, num_free_steps=0, remat=True),
+    "truncated, checkpoints": (
+        gradients.TruncatedGradient(num_steps=4, num_free_steps=0, checkpoints=4),
         {"solver": solvers.FixedPointIteration(max_iter=8), "regularizer": "jacobian"},
     ),
     "reversible": (

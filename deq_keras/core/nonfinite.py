@@ -97,6 +97,24 @@ def has_no_evaluation(solution: Any) -> tf.Tensor:
     return solution.residual >= solution.residual.dtype.max
 
 
+def infinite_where(mask: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Returns infinity where a mask is true, and 0 elsewhere.
+
+    `tf.debugging.enable_check_numerics` stops a function at a non-finite constant, even
+    if nobody reads it. Here only samples that failed overflow.
+    """
+    largest = tf.where(mask, tf.constant(dtype.max, dtype), tf.zeros((), dtype))
+    return largest + largest
+
+
+def nan_where(mask: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor that is NaN where a mask `(batch,)` or `()` is true."""
+    if mask.shape.rank:
+        mask = tf.reshape(mask, [-1] + [1] * (tensor.shape.rank - 1))
+    infinite = infinite_where(mask, tensor.dtype)
+    return tensor + (infinite - infinite)
+
+
 def mark_unusable_as_diverged(
     solution: Any, start: Nest, is_usable: tf.Tensor | None
 ) -> Any:
@@ -109,7 +127,7 @@ def mark_unusable_as_diverged(
     """
     if is_usable is None:
         return solution
-    infinite = tf.constant(float("inf"), solution.residual.dtype)
+    infinite = infinite_where(~is_usable, solution.residual.dtype)
     return solution._replace(
         value=where_rows(~is_usable, start, solution.value),
         point=where_rows(~is_usable, start, solution.point),
@@ -126,7 +144,13 @@ def nan_without_result(value: Nest, solution: Any) -> Nest:
         value: Nest of `(batch, ...)` tensors.
         solution: The `Solution`.
     """
-    return where_rows(has_no_evaluation(solution), float("nan"), value)
+    # LiteRT stores infinity as the largest number, which overflows here, too.
+    doubled = 2.0 * solution.residual
+    nan, leaves = doubled - doubled, []
+    for leaf in tree.flatten(value):
+        rows = tf.reshape(tf.cast(nan, leaf.dtype), [-1] + [1] * (leaf.shape.rank - 1))
+        leaves.append(leaf + rows)
+    return tree.pack_sequence_as(value, leaves)
 
 
 def training_output(
@@ -145,7 +169,7 @@ def training_output(
         value = where_rows(~is_usable, start, value)
     # A factor, not a `where`: the loss must be NaN, and so must its gradients.
     have_all_failed = tf.reduce_all(has_no_evaluation(solution))
-    factor = tf.where(have_all_failed, float("nan"), 1.0)
+    factor = nan_where(have_all_failed, tf.constant(1.0))
     leaves = []
     for leaf in tree.flatten(value):
         leaves.append(leaf * tf.cast(factor, leaf.dtype))
@@ -165,8 +189,7 @@ def with_overflow(solution: Any, adjoint: tf.Tensor) -> tf.Tensor:
     """
     if adjoint.dtype != tf.float16:
         return adjoint
-    overflowed: tf.Tensor = where_rows(has_failed(solution), float("nan"), adjoint)
-    return overflowed
+    return nan_where(has_failed(solution), adjoint)
 
 
 def usable_linearization(
@@ -199,9 +222,11 @@ def undefined_linearization(
     """
     if is_usable is None:
         return linearization
-    nan, vjp = float("nan"), linearization.vjp
+    vjp = linearization.vjp
     return linearization._replace(
-        vjp=lambda vector: where_rows(~is_usable, nan, vjp(vector))
+        vjp=lambda vector: tree.map_structure(
+            lambda leaf: nan_where(~is_usable, leaf), vjp(vector)
+        )
     )
 
 

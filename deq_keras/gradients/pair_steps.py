@@ -1,14 +1,13 @@
 """The invertible steps of a pair of states, forward and backward."""
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import graphs
+from deq_keras.core import graphs, nonfinite
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, StateStructure, where_rows, wide_dtype
@@ -106,7 +105,7 @@ class PairSteps(NamedTuple):
             y=point,
             z=point,
             value=where_rows(has_failed, point, evaluation.value),
-            error=tf.where(has_failed, tf.constant(math.inf, error.dtype), error),
+            error=error + nonfinite.infinite_where(has_failed, error.dtype),
             status=status,
             sample_steps=tf.zeros_like(status),
             sample_evaluations=tf.ones_like(status),

@@ -353,7 +353,7 @@ class _Plan:
             leaves.append(new)
         next_state = tree.pack_sequence_as(state, leaves)
         if self.tol is None:
-            return next_state, tf.constant(math.inf)
+            return next_state, tf.constant(tf.float32.max)
         # The root mean square of the relative residuals of finite samples.
         old, new = tree.map_structure(tf.stop_gradient, (state, value))
         matrix = structure.to_matrix(new)
@@ -400,7 +400,7 @@ def _graded_steps(
     continues = plan.condition(num_steps)
     structure = StateStructure(state)
     failed = tf.zeros_like(nonfinite.failed_rows(state))
-    variables = (tf.constant(0), state, failed, tf.constant(math.inf))
+    variables = (tf.constant(0), state, failed, tf.constant(tf.float32.max))
     if plan.interval is None:
         variables = graphs.while_loop(continues, body, variables, plan.max_steps)
     else:
@@ -476,7 +476,7 @@ def _free_steps(
         count, last, _ = graphs.while_loop(
             plan.condition(num_steps),
             body,
-            (tf.constant(0), state, tf.constant(math.inf)),
+            (tf.constant(0), state, tf.constant(tf.float32.max)),
             plan.max_steps,
         )
         failed = nonfinite.failed_rows(last)

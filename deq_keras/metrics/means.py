@@ -58,7 +58,10 @@ class RunningMean(keras.metrics.Metric):
     def update_state(self, values, sample_weight=None):
         del sample_weight
         values = ops.cast(values, self.dtype)
-        total, count = nonfinite.finite_total(values, self.dtype)
+        self.add(*nonfinite.finite_total(values, self.dtype))
+
+    def add(self, total, count):
+        """Adds a sum of values and their number."""
         self.total.assign_add(total)
         self.count.assign_add(count)
 
@@ -126,9 +129,9 @@ class WatchedMean(StepMean):
         self._has_warned = False
         self._is_compiled = False
 
-    def update_state(self, values, sample_weight=None):
+    def add(self, total, count):
         self._is_compiled = not tf.executing_eagerly()
-        super().update_state(values, sample_weight)
+        super().add(total, count)
 
     def result(self):
         # After an epoch of compiled steps, Keras reads the results eagerly. Eager

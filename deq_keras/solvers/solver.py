@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import checkpointing, graphs
+from deq_keras.core import checkpointing, graphs, nonfinite
 from deq_keras.core.checks import (
     check_boolean,
     check_choice,
@@ -231,9 +231,15 @@ class FixedPointSolver(Configured):
             )
         results = batch.results if batch else state.results
         structure = rule.structure
+        # Samples without a finite evaluation overflow to infinity.
+        residual = results.residual
+        largest_number = tf.constant(residual.dtype.max, residual.dtype)
+        is_missing = residual >= largest_number
+        residual += tf.where(is_missing, largest_number, tf.zeros_like(residual))
         return results._replace(
             value=structure.to_state(results.value),
             point=structure.to_state(results.point),
+            residual=residual,
             status=tf.cast(results.status, tf.int32),
             num_evaluations=tf.cast(results.num_evaluations, tf.int32),
             batch_evaluations=state.results.batch_evaluations,
@@ -336,7 +342,7 @@ class FixedPointSolver(Configured):
         one = tf.constant(1)
         error, status, _, _ = rule.judge(evaluation, status, rule.start(), one, one)
         has_failed = tf.equal(status, DIVERGED)
-        infinite = tf.constant(float("inf"), error.dtype)
+        infinite = nonfinite.infinite_where(has_failed, error.dtype)
         return Solution(
             value=where_rows(has_failed, point, value),
             point=point,
@@ -360,9 +366,10 @@ class FixedPointSolver(Configured):
     ) -> LoopState:
         """Returns the variables of the loop before the first evaluation."""
         point = rule.structure.to_matrix(rule.structure.template)
-        infinite = tf.fill(tf.shape(point)[:1], tf.constant(float("inf"), point.dtype))
-        infinite = tf.ensure_shape(infinite, point.shape[:1])
-        status = first_status(infinite, is_usable)
+        # Infinity would stop a function under `tf.debugging.enable_check_numerics`.
+        largest_residual = tf.fill(tf.shape(point)[:1], point.dtype.max)
+        largest_residual = tf.ensure_shape(largest_residual, point.shape[:1])
+        status = first_status(largest_residual, is_usable)
         trace: Any = ()
         if request.loop.records_trace:
             shape = tf.stack([tf.maximum(largest, 1), tf.shape(point)[0]])
@@ -372,7 +379,7 @@ class FixedPointSolver(Configured):
         results = Solution(
             value=point,
             point=point,
-            residual=infinite,
+            residual=largest_residual,
             status=status,
             # The loop evaluates unusable samples once, but does not wait for them.
             num_evaluations=tf.cast(tf.not_equal(status, MAX_ITER), tf.int64),

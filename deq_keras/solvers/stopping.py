@@ -197,9 +197,10 @@ class StoppingRule(NamedTuple):
         if self.halting is not None:
             answers = self.halting.start(template, self.structure.batch_size)
         start = tf.reduce_max(tf.abs(self.structure.to_matrix(template)), axis=1)
-        infinite = tf.fill(tf.shape(start), tf.constant(float("inf"), start.dtype))
-        infinite = tf.ensure_shape(infinite, start.shape)
-        return Progress(answers, start, infinite, infinite)
+        largest = tf.ensure_shape(
+            tf.fill(tf.shape(start), start.dtype.max), start.shape
+        )
+        return Progress(answers, start, largest, largest)
 
     def judge(
         self,
@@ -244,12 +245,12 @@ class StoppingRule(NamedTuple):
                 if self.stop_mode.startswith("rel"):
                     # Rounding alone changes the norm of a normalized state.
                     rounding = self._epsilon * size
-                    growth = size - progress.size
+                    growth = tf.maximum(size - progress.size, 0.0)
                     remaining = 1.0 - 3.0 * tf.math.divide_no_nan(growth, size)
                     is_drifting = growth > _LARGEST_ROUNDING * rounding
                     is_drifting &= norm >= remaining * progress.residual
                     # It jumped to where rounding hides its residual.
-                    is_drifting |= (size > 2.0 * progress.size) & (
+                    is_drifting |= (0.5 * size > progress.size) & (
                         rounding >= progress.residual
                     )
                     has_converged &= ~is_drifting
@@ -321,8 +322,8 @@ class StoppingRule(NamedTuple):
         Args:
             error: Float tensor `(batch,)`. Residuals of the newest iterate. Non-finite
                 residuals never count.
-            best_error: Float tensor `(batch,)`. Smallest residuals so far, infinite
-                before the first evaluation.
+            best_error: Float tensor `(batch,)`. Smallest residuals so far, the
+                largest number before the first evaluation.
         """
         if self.takes_last_iterate:
             return tf.math.is_finite(error)

@@ -199,17 +199,20 @@ class LostEquilibrium(WatchedMean):
         """Adds the samples of a training step of the layer."""
         solver, gradient = layer.solver, layer.gradient
         has_tol = solver.tol if gradient.uses_solver else gradient.stops_early
-        residual = solution.residual
-        is_lost = tf.where(residual > self._LARGEST_RESIDUAL, 1.0, 0.0)
+        is_finite = tf.math.is_finite(solution.residual)
+        is_lost = ~is_finite | (solution.residual > self._LARGEST_RESIDUAL)
         is_judged = solution.num_evaluations >= self._FEWEST_EVALUATIONS
         # A residual of `stop_mode="rel_max"` may be large while information travels.
         is_judged &= bool(has_tol and solver.stop_mode == "rel")
-        # The mean excludes NaN.
-        is_lost = tf.where(is_judged, is_lost, float("nan"))
-        self.update_state(tf.where(tf.math.is_finite(residual), is_lost, 1.0))
+        is_judged |= ~is_finite
+        self.add(
+            tf.reduce_sum(tf.cast(is_lost & is_judged, self.dtype)),
+            tf.reduce_sum(tf.cast(is_judged, self.dtype)),
+        )
 
     def result(self) -> dict[str, Any]:
-        super().result()
+        if self._is_compiled:
+            self._judge()
         return {}
 
     def message(self, mean: float) -> str | None:

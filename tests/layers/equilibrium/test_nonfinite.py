@@ -313,3 +313,23 @@ def test_smallest_budgets_train(gradient, max_iter):
     most = 2 * max_iter if gradient == "truncated" else max_iter
     assert max_iter <= history["deq_evaluations"][0] <= most
     assert np.isfinite(history["loss"][0])
+
+
+@pytest.mark.parametrize(
+    "gradient", ["auto", "implicit", *map(slow, ["neumann", "unrolled", "reversible"])]
+)
+def test_healthy_steps_pass_check_numerics(gradient):
+    """Also placeholders that nobody reads must be finite."""
+    tf.debugging.enable_check_numerics()
+    try:
+        deq = layers.DEQ(TanhCell(5), gradient=gradient)
+        model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        data = INPUTS, INPUTS[:, :1]
+        model.fit(*data, validation_data=data, verbose=0)
+        assert np.all(np.isfinite(model.predict(INPUTS, verbose=0)))
+        deq(INPUTS, training=True)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            model.predict(_poisoned(), verbose=0)
+    finally:
+        tf.debugging.disable_check_numerics()

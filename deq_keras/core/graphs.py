@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -165,6 +167,21 @@ def is_compiled_by_xla() -> bool:
     """
     graph = tf.compat.v1.get_default_graph()
     return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
+
+
+def keras_export_format() -> str | None:
+    """Returns the format for which Keras' `model.export` traces a function, if any.
+
+    `"onnx"`, `"openvino"`, `"litert"`, or `None`, also for a SavedModel. Keras does not
+    tell layers, so this looks for its modules among the callers (Keras 3.15).
+    """
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        package, _, name = frame.f_globals.get("__name__", "").rpartition(".")
+        if package == "keras.src.export" and name in ("onnx", "openvino", "litert"):
+            return name
+        frame = frame.f_back
+    return None
 
 
 def is_vectorized() -> bool:

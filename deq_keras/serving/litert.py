@@ -19,6 +19,8 @@ from deq_keras.serving.served_model import ServedModel, frozen, output_names
 
 # Matches the converter's error for an unsupported operation: its name and location.
 _LACKING = re.compile(r'\["(\w+):", "([^"@]+)[^\n]*?op is neither a custom op')
+# Matches the converter's error for int8 activations: their operation.
+_INT8 = re.compile(r'"\w+:", "([^"@]+)[^\n]*?operand #\d+ must be [^\n]*?xi8>')
 
 
 def export_litert(
@@ -163,6 +165,14 @@ def _convert(folder):
                 "LiteRT cannot loop over time steps of a batch of unknown size. Give "
                 "`batch_size`, or build the RNN layers with `unroll=True`. Received: a "
                 "model with a loop that is not a solver's."
+            ) from error
+        if integers := _INT8.search(str(error)):
+            raise ExportError(
+                "LiteRT cannot compute with the int8 activations of Keras. Quantize "
+                "weights alone: model.quantize(config=keras.quantizers."
+                "Int8QuantizationConfig(activation_quantizer=None)), or "
+                'model.quantize("int4"). ONNX files and SavedModels accept both. '
+                f"Received: int8 activations in {integers[1]!r}."
             ) from error
         lacking = dict.fromkeys(_LACKING.findall(str(error)))
         if not lacking:

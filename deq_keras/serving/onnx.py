@@ -1,5 +1,6 @@
 """Export models to ONNX with each solver as one Loop."""
 
+import itertools
 import json
 import logging
 
@@ -136,8 +137,29 @@ def _converted(function):
             # a loop. tf2onnx sometimes omits it.
             for scalar in node.attribute[0].g.input[:2]:
                 scalar.type.tensor_type.shape.SetInParent()
+    _copy_captured_outputs(model.graph)
     _check_operators(model.graph)
     return model
+
+
+def _copy_captured_outputs(graph):
+    """Adds an `Identity` for each output of a loop or branch that no node in it
+    computes. OpenVINO cannot convert a body that returns an input as it is."""
+    import onnx
+
+    numbers = itertools.count()
+    for node in _nodes(graph):
+        for attribute in node.attribute:
+            if not attribute.HasField("g"):
+                continue
+            body = attribute.g
+            computed = {name for inner in body.node for name in inner.output}
+            for output in body.output:
+                if output.name not in computed:
+                    name = f"copied_output_{next(numbers)}"
+                    copy = onnx.helper.make_node("Identity", [output.name], [name])
+                    body.node.append(copy)
+                    output.name = name
 
 
 def _describe(model, metadata):

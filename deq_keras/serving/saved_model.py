@@ -1,9 +1,11 @@
 """Export models to SavedModel, the format of TensorFlow Serving."""
 
 import json
+import pathlib
 
 import keras
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from deq_keras.core.checks import check_positive
 from deq_keras.serving.check import check_export, checked_samples, new_path
@@ -87,9 +89,8 @@ def export_saved_model(
 
     Raises:
         FileExistsError: If `path` exists.
-        ValueError: If a `SolveScope` of the model is open, the inputs are unknown,
-            names are reserved or not unique, samples do not fit the inputs, or
-            `metadata` is not plain.
+        ValueError: If the inputs are unknown, names are reserved or not unique, samples
+            do not fit the inputs, or `metadata` is not plain.
         ExportError: If a call changes variables, or the file computes other results.
 
     Example:
@@ -129,6 +130,7 @@ def export_saved_model(
         # Served models need no gradients; without them files are half as large.
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         archive.write_out(temporary, options=options, verbose=False)
+        _pass_constants(temporary / "saved_model.pb")
         *_, largest = endpoints.values()
         metadata = temporary / SavedModelRuntime.METADATA
         metadata.parent.mkdir()
@@ -140,3 +142,19 @@ def export_saved_model(
             {**samples, **served.initial_states(samples)},
             tolerance,
         )
+
+
+def _pass_constants(path: pathlib.Path) -> None:
+    """Lets XLA compile the functions of a file.
+
+    Loops read shapes that are computed before them, so that no iteration computes them.
+    XLA requires constants for shapes, and passes them into a loop only if the loop has
+    this mark. TensorFlow sets it where XLA already compiles the traced function.
+    """
+    file = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for graph in (meta.graph_def for meta in file.meta_graphs):
+        for nodes in (graph.node, *(one.node_def for one in graph.library.function)):
+            for node in nodes:
+                if node.op.removeprefix("Stateless") in ("While", "If", "Case"):
+                    node.attr["_xla_propagate_compile_time_consts"].b = True
+    path.write_bytes(file.SerializeToString(deterministic=True))

@@ -79,13 +79,6 @@ class ServedModel:
         self._own = {}
         layers = [one for one in model._flatten_layers() if isinstance(one, DEQ)]
         self._solver_budgets = [layer.solver.max_iter for layer in layers]
-        if any(layer._budget.scope is not None for layer in layers):
-            raise ValueError(
-                "A file stores the budgets of the solvers, and a `SolveScope` replaces "
-                "them for a while. Export the model after the scope, or set "
-                "`layer.solver`. Received: a model within a scope, "
-                f"{model.name!r}."
-            )
 
     @functools.cached_property
     def solve_outputs(self):

@@ -11,6 +11,7 @@ from keras import ops
 
 from deq_keras import layers, models, serving, solvers
 from tests.layers.cells import TanhCell, TwoScaleCell
+from tests.layers.test_quantization import quantize
 
 RANDOM = np.random.RandomState(0)
 
@@ -146,6 +147,22 @@ def test_signatures_of_a_saved_model(tmp_path):
     assert ask({"inputs": samples[:0]})["outputs"].shape == (0, 2)
     with pytest.raises(ValueError, match="Received"):
         ask({"images": samples})
+
+
+@SLOW
+def test_quantized_models(tmp_path):
+    """LiteRT has no kernel for the int8 activations of Keras."""
+    weights = keras.quantizers.Int8QuantizationConfig(activation_quantizer=None)
+    for i, how in enumerate(({"mode": "int8"}, {"mode": "int4"}, {"config": weights})):
+        model = keras.Sequential([keras.Input((4,)), layers.DEQ(layers.DenseCell(5))])
+        quantize(model, **how)
+        for target, (export, suffix) in EXPORTS.items():
+            path = tmp_path / f"{i}{suffix or target}"
+            if i == 0 and target == "litert":
+                with pytest.raises(serving.ExportError, match="activation_quantizer"):
+                    export(model, path)
+            else:
+                assert export(model, path) < 1e-4
 
 
 @SLOW
@@ -348,13 +365,14 @@ def test_request_overrides_a_budget_of_the_call(target, tmp_path):
     assert answer["evaluations"].tolist() == [12] * 3
 
 
-def test_export_within_a_scope_raises(tmp_path):
-    model, _ = _dense()
-    with (
-        layers.SolveScope(model, max_iter=4),
-        pytest.raises(ValueError, match="after the scope.*Received"),
-    ):
-        _exported("saved_model", tmp_path, model)
+def test_scope_does_not_change_a_file(tmp_path):
+    inputs = keras.Input((4,))
+    deq = layers.DEQ(TanhCell(5), solvers.FixedPointIteration(12, tol=None))
+    with layers.SolveScope(deq, max_iter=4):
+        path, _ = _exported("litert", tmp_path, keras.Model(inputs, deq(inputs)))
+    loaded = serving.load(path)
+    assert "max_iter=12 (at most 12)" in repr(loaded)
+    assert loaded(VECTORS)["evaluations"].tolist() == [12] * 3
 
 
 def test_existing_file_raises(tmp_path):

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 
 from deq_keras import layers, solvers
 
@@ -49,3 +50,21 @@ def test_file_has_the_gradient_of_the_equilibrium(gradient, solver, tmp_path):
     invalid = np.where([[0], [1], [0]], np.nan, INPUTS)
     expected = np.where([[0], [1], [0]], 0.0, exact)
     np.testing.assert_allclose(_gradient(file, invalid), expected, atol=1e-3)
+
+
+def test_onnx_of_keras_is_refused(tmp_path):
+    """Its file would not run. The name of the export that does is in the error."""
+    model = _model("implicit", "anderson")
+    model(INPUTS)
+    with pytest.raises(ValueError, match="serving.export_onnx.*Received"):
+        model.export(tmp_path / "model.onnx", format="onnx", verbose=False)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("solver", [pytest.param("anderson", marks=SLOW), "broyden"])
+def test_litert_of_keras_needs_no_further_operators(solver, tmp_path):
+    model, path = _model("implicit", solver), tmp_path / "model.tflite"
+    model.export(path, format="litert", verbose=False)
+    run = Interpreter(model_path=str(path)).get_signature_runner()
+    (outputs,) = run(**dict.fromkeys(run.get_input_details(), INPUTS)).values()
+    np.testing.assert_allclose(outputs, model.predict(INPUTS, verbose=0), atol=1e-4)

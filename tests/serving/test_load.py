@@ -6,6 +6,7 @@ import unittest.mock
 
 import keras
 import numpy as np
+import onnx
 import pytest
 import tensorflow as tf
 
@@ -159,6 +160,39 @@ def test_compiled_layer_broadcasts_no_rows(jit_compile):
             tf.errors.InvalidArgumentError, match="(?i)reshape|same number of rows"
         ):
             ask(INPUTS[:samples], STATES[:states])
+
+
+def test_xla_compiles_a_saved_model(files):
+    served = tf.saved_model.load(files["saved_model"])
+    compiled = tf.function(
+        lambda *request: served.serve_warm(*request), jit_compile=True
+    )
+    for arguments in ((INPUTS, STATES, 0, -1.0), (INPUTS[:2], STATES[:2], 3, 0.0)):
+        dtypes = ("float32", "float32", "int64", "float32")
+        request = [
+            tf.constant(x, dtype) for x, dtype in zip(arguments, dtypes, strict=True)
+        ]
+        expected = served.serve_warm(*request)
+        for name, tensor in compiled(*request).items():
+            np.testing.assert_allclose(tensor, expected[name], atol=1e-5)
+
+
+def test_bodies_of_an_onnx_file_compute_their_outputs(files):
+    """OpenVINO cannot convert a body that returns an input as it is."""
+    bodies = []
+
+    def visit(graph):
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    bodies.append(attribute.g)
+                    visit(attribute.g)
+
+    visit(onnx.load(files["onnx"]).graph)
+    assert bodies
+    for body in bodies:
+        computed = {name for node in body.node for name in node.output}
+        assert {output.name for output in body.output} <= computed
 
 
 def test_served_outputs_and_statuses(files):

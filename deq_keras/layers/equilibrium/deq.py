@@ -24,6 +24,7 @@ from deq_keras.core.graphs import (
     innermost_function,
     is_being_traced,
     is_compiled_by_xla,
+    keras_export_format,
 )
 from deq_keras.core.problem import FixedPointProblem, keras_masks
 from deq_keras.core.random import (
@@ -506,7 +507,8 @@ class DEQ(keras.layers.Layer):
             value, solution = self._train(problem, initial_state, max_iter, tol)
         else:
             state = self._first_state(problem, initial_state)
-            loop = LoopOptions(records_trace=scope is not None)
+            limit = self._limit_of_keras_file()
+            loop = LoopOptions(limit, records_trace=scope is not None)
             request = SolveRequest(state, *self._budget.read(max_iter, tol), loop=loop)
             if scope is not None:
                 request = scope.prepare(name, self, request)
@@ -520,6 +522,19 @@ class DEQ(keras.layers.Layer):
         elif scope is None or not scope.is_pure:
             self._metrics_of_solves.record(solution, training)
         return self._cast(value)
+
+    def _limit_of_keras_file(self) -> int | None:
+        """Returns a limit of the budget if Keras' `model.export` traces the call."""
+        file_format = None if tf.executing_eagerly() else keras_export_format()
+        if file_format in ("onnx", "openvino"):
+            raise ValueError(
+                "Keras' `model.export` cannot write a DEQ layer to ONNX or OpenVINO: "
+                "its converter drops the shapes of loops, and multiplies in place of "
+                "`where`. Use `deq_keras.serving.export_onnx(model, path)`, whose "
+                f"files OpenVINO reads, too. Received: format={file_format!r}."
+            )
+        # LiteRT's own operators need static shapes.
+        return self.solver.max_iter if file_format == "litert" else None
 
     def _infer(
         self,

@@ -17,7 +17,6 @@ from deq_keras import (
     initial_states,
     layers,
     losses,
-    metrics,
     models,
     multistart,
     regularizers,
@@ -205,7 +204,6 @@ ROWS = [
         [],
         tf.zeros((3, 2)),
     ),
-    (metrics.GradientError, "threshold", 0),
     (lambda max_iter: diagnostics.spectral_radius(_deq(), X, max_iter), "max_iter", 0),
     (lambda tol: diagnostics.spectral_radius(_linearization(), tol=tol), "tol", -1.0),
     (_of_layer(diagnostics.spectral_radius), "inputs", None),
@@ -254,6 +252,7 @@ ROWS = [
         "freq",
         1.5,
     ),
+    (_of_layer(callbacks.EquilibriumWarnings), "largest_error", 0),
     (_of_layer(callbacks.PenaltyTarget, "jacobian"), "target", 0.0),
     (
         functools.partial(_of_layer(callbacks.PenaltyTarget, "jacobian"), target=1.0),

@@ -2,6 +2,7 @@
 
 from deq_keras.callbacks.equilibrium_diagnostics import EquilibriumDiagnostics
 from deq_keras.callbacks.equilibrium_summaries import EquilibriumSummaries
+from deq_keras.callbacks.equilibrium_warnings import EquilibriumWarnings
 from deq_keras.callbacks.penalty_target import PenaltyTarget
 from deq_keras.callbacks.regularizer_schedule import RegularizerSchedule
 from deq_keras.callbacks.step_size_tuning import StepSizeTuning
@@ -9,6 +10,7 @@ from deq_keras.callbacks.step_size_tuning import StepSizeTuning
 __all__ = [
     "EquilibriumDiagnostics",
     "EquilibriumSummaries",
+    "EquilibriumWarnings",
     "PenaltyTarget",
     "RegularizerSchedule",
     "StepSizeTuning",

@@ -1,13 +1,10 @@
 """Means that equilibrium layers record."""
 
-import warnings
-
 import keras
 import tensorflow as tf
 from keras import ops
 
 from deq_keras.core import nonfinite
-from deq_keras.core.checks import check_positive
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -114,73 +111,28 @@ class StepMean(RunningMean):
         return self.is_updated
 
 
-class WatchedMean(StepMean):
-    """A mean that can warn once, at the end of an epoch or an evaluation.
-
-    Subclasses implement `message`.
-
-    Args:
-        name: String. Name of the metric.
-        dtype: Dtype of the result. Defaults to `"float32"`.
-    """
-
-    def __init__(self, name, dtype="float32"):
-        super().__init__(name=name, dtype=dtype)
-        self._has_warned = False
-        self._is_compiled = False
-
-    def add(self, total, count):
-        self._is_compiled = not tf.executing_eagerly()
-        super().add(total, count)
-
-    def result(self):
-        # After an epoch of compiled steps, Keras reads the results eagerly. Eager
-        # steps read them after every batch, so only the next reset ends the epoch.
-        if self._is_compiled:
-            self._judge()
-        return super().result()
-
-    def reset_state(self):
-        self._judge()
-        super().reset_state()
-
-    def message(self, mean):
-        """Returns the text of the warning, or `None`. `mean` is a float."""
-        raise NotImplementedError
-
-    def _judge(self):
-        # A compiled step cannot raise Python warnings.
-        if self._has_warned or not tf.executing_eagerly():
-            return
-        if float(tf.convert_to_tensor(self.count)) == 0.0:
-            return
-        message = self.message(float(super().result()))
-        if message is not None:
-            self._has_warned = True
-            warnings.warn(message, stacklevel=3)
-
-
 @keras.saving.register_keras_serializable(package="deq_keras")
-class GradientError(WatchedMean):
-    """The mean relative error of implicit gradients. Warns once if it is large.
+class GradientError(StepMean):
+    """The mean relative error of implicit gradients, and its two parts.
 
     The implicit function theorem holds only at an equilibrium and for a solved adjoint
     equation. Otherwise implicit gradients are noise, which a loss curve does not show.
     A small residual does not bound the error of a slow solve: each step changes little,
-    but many steps are missing. The metric therefore judges estimated errors. They lack
+    but many steps are missing. The metric therefore has estimated errors. They lack
     the change of df/dz between the result and the equilibrium: the true error is often
     larger, and `deq_keras.diagnostics.gradient_quality` measures it.
 
     Args:
-        threshold: Positive float. Mean relative error above which to warn. Defaults to
-            `0.25`.
         name: String. Name of the metric. Defaults to `"gradient_error"`.
         dtype: Dtype of the result. Defaults to `"float32"`.
+
+    Attributes:
+        forward: `RunningMean` of the errors that forward solves cause.
+        adjoint: `RunningMean` of the errors that adjoint solves cause.
     """
 
-    def __init__(self, threshold=0.25, name="gradient_error", dtype="float32"):
+    def __init__(self, name="gradient_error", dtype="float32"):
         super().__init__(name, dtype)
-        self.threshold = check_positive("threshold", threshold)
         self.forward = RunningMean("forward", dtype)
         self.adjoint = RunningMean("adjoint", dtype)
 
@@ -200,28 +152,3 @@ class GradientError(WatchedMean):
         super().reset_state()
         self.forward.reset_state()
         self.adjoint.reset_state()
-
-    def get_config(self):
-        return {**super().get_config(), "threshold": self.threshold}
-
-    def message(self, mean):
-        if not mean > self.threshold:
-            return None
-        forward, adjoint = (
-            float(metric.result()) for metric in (self.forward, self.adjoint)
-        )
-        remedies = []
-        if forward >= adjoint / 2:
-            remedies.append(
-                "give `solver` a larger `max_iter` or a smaller `tol`, or use an "
-                "Anderson or Broyden solver"
-            )
-        if adjoint >= forward / 2:
-            remedies.append("use ImplicitGradient(GMRES(max_iter=...)) with more steps")
-        return (
-            f"Implicit gradients were taken with an estimated error of {mean:.0%} "
-            f"({self.name}): {forward:.0%} from forward solves and {adjoint:.0%} from "
-            "adjoint solves that stopped early, however small their residuals are. To "
-            f"reduce it, {', and '.join(remedies)}. If that does not help, "
-            "f hardly contracts: use regularizer='contraction' or gradient='neumann'."
-        )

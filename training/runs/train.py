@@ -8,6 +8,8 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.callbacks import EquilibriumWarnings
+
 from .. import registry
 from ..config import reading as configs
 from ..data import corruption
@@ -285,6 +287,8 @@ def _callbacks(job, model, span, folder, history):
     score = registry.find(job.config.experiment).score
     # Every worker runs the job's callbacks, to stay synchronized.
     callbacks = job.make_callbacks(model)
+    if layer is not None:
+        callbacks.append(EquilibriumWarnings(layer))
     callbacks += _schedules(job, model, span)
     callbacks += schedule_callbacks(job, history)
     rest = len(span.steps) % job.steps_per_epoch

@@ -8,14 +8,12 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras import ops
 
 from deq_keras import gradients, solvers
 from deq_keras.core import nonfinite, replicas
 from deq_keras.core.graphs import is_in_control_flow, stateless_scope
 from deq_keras.layers.equilibrium.defaults import takes_plain_steps
 from deq_keras.metrics import GradientError, StepMean
-from deq_keras.metrics.means import WatchedMean
 
 
 class SolveMetrics:
@@ -36,7 +34,6 @@ class SolveMetrics:
         self.gradient_error = GradientError()
         self.loss_error = StepMean()
         self.penalty = StepMean()
-        self.lost = LostEquilibrium(layer)
         self._model: Any = None
         self._checked_components: Any = None
         self._name(layer.name)
@@ -49,7 +46,7 @@ class SolveMetrics:
     def logged(self) -> list[keras.metrics.Metric]:
         """Returns the metrics of the layer's components."""
         solve = [self.evaluations, self.residual, self.converged, self.failed]
-        return [*solve, self.lost, *self._of_training()]
+        return [*solve, *self._of_training()]
 
     def _of_training(self) -> list[keras.metrics.Metric]:
         """Returns the metrics that are 0 in evaluations."""
@@ -96,7 +93,6 @@ class SolveMetrics:
         self.failed.update_state(tf.equal(solution.status, solvers.DIVERGED))
         if training:
             self._warn_if_unlike(layer, solution)
-            self.lost.record(layer, solution)
             return
         # An evaluation has neither a penalty nor a backward pass. It logs zeros, so
         # that training and validation log the same names.
@@ -174,69 +170,4 @@ class SolveMetrics:
             "FixedPointIteration with a larger `max_iter` as the solver. Received: "
             f"solver={solver!r}, gradient={layer.gradient!r}.",
             stacklevel=2,
-        )
-
-
-class LostEquilibrium(WatchedMean):
-    """The fraction of training samples that are far from an equilibrium. Not logged.
-
-    Args:
-        layer: The `DEQ` layer.
-    """
-
-    # An exponentially growing state with the factor g has the residual 1 - 1 / g.
-    _LARGEST_RESIDUAL = 0.3
-    # Models that learn can lose half of the samples in an epoch.
-    _MOST_LOST = 0.75
-    # Samples with fewer evaluations need not be at an equilibrium.
-    _FEWEST_EVALUATIONS = 12
-
-    def __init__(self, layer: Any) -> None:
-        super().__init__(name=f"{layer.name}_lost")
-        self._layer = weakref.ref(layer)
-
-    def record(self, layer: Any, solution: solvers.Solution) -> None:
-        """Adds the samples of a training step of the layer."""
-        solver, gradient = layer.solver, layer.gradient
-        has_tol = solver.tol if gradient.uses_solver else gradient.stops_early
-        is_finite = tf.math.is_finite(solution.residual)
-        is_lost = ~is_finite | (solution.residual > self._LARGEST_RESIDUAL)
-        is_judged = solution.num_evaluations >= self._FEWEST_EVALUATIONS
-        # A residual of `stop_mode="rel_max"` may be large while information travels.
-        is_judged &= bool(has_tol and solver.stop_mode == "rel")
-        is_judged |= ~is_finite
-        self.add(
-            tf.reduce_sum(tf.cast(is_lost & is_judged, self.dtype)),
-            tf.reduce_sum(tf.cast(is_judged, self.dtype)),
-        )
-
-    def result(self) -> dict[str, Any]:
-        if self._is_compiled:
-            self._judge()
-        return {}
-
-    def message(self, mean: float) -> str | None:
-        layer = self._layer()
-        if layer is None:
-            return None
-        # NaN weights can hide: `relu` maps NaN to 0 on some devices.
-        weights = layer.trainable_variables
-        if not all(bool(ops.all(ops.isfinite(weight))) for weight in weights):
-            found = "its weights are not finite after an epoch of training"
-        elif mean > self._MOST_LOST:
-            found = (
-                f"{mean:.0%} of the samples that took {self._FEWEST_EVALUATIONS} or "
-                "more evaluations in an epoch of training ended with a relative "
-                f"residual above {self._LARGEST_RESIDUAL} or not finite"
-            )
-        else:
-            return None
-        return (
-            f"The layer {layer.name!r} has no equilibrium: {found}. A cell that "
-            "expands causes this. If its initial weights expand, use an initializer "
-            "with a smaller standard deviation, or `cell_from` of a "
-            "SpectrallyNormalizedDense. If updates of many weights make it expand, use "
-            "a tenth of the learning rate, or gradient='neumann' or 'implicit'. "
-            "Clipping gradients does not help with Adam, whose updates do not depend "
-            "on their scale. NaN weights stay NaN: build the model again."
         )

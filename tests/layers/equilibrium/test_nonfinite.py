@@ -264,7 +264,6 @@ def test_stem_gets_no_gradient_of_a_sample_that_fails(gradient):
         assert np.all(np.isfinite(slope))
 
 
-@pytest.mark.filterwarnings("ignore:The layer 'deq' has no equilibrium:UserWarning")
 @pytest.mark.parametrize(
     "gradient, mode",
     [

@@ -224,20 +224,6 @@ def _fit_with_warnings(*cells_and_components, learning_rate=1e-3, epochs=1, **fi
     return model, [str(warning.message) for warning in record]
 
 
-@pytest.mark.parametrize("fit", [{}, slow({"run_eagerly": True})])
-def test_cell_that_expands_warns_once(fit):
-    # The state doubles in each step.
-    kernel = keras.initializers.Identity(2.0)
-    cell = layers.cell_from(keras.layers.Dense(8, "relu", kernel_initializer=kernel))
-    # Eager steps show the end of an epoch only when the next one begins.
-    epochs = 2 if "run_eagerly" in fit else 1
-    model, messages = _fit_with_warnings(cell, epochs=epochs, **fit)
-    assert len([text for text in messages if "'deq' has no equilibrium" in text]) == 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.evaluate(INPUTS, TARGETS, verbose=0)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "components",
@@ -283,17 +269,6 @@ def test_training_that_ignores_the_solver_warns_once(solver, gradient):
         warnings.simplefilter("error")
         model.predict(INPUTS, verbose=0)
         model.fit(INPUTS, TARGETS, verbose=0)
-
-
-# Elsewhere, tests ignore this warning.
-@pytest.mark.filterwarnings("error:Implicit gradients were taken:UserWarning")
-def test_evaluation_does_not_warn():
-    """f never comes near an equilibrium: period two around the origin."""
-    cell = FunctionCell(lambda z, u: -1.05 * z + u)
-    deq = layers.DEQ(cell, solvers.FixedPointIteration(6), "implicit", None)
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), deq])
-    model.compile(loss="mse")
-    model.evaluate(INPUTS, INPUTS, verbose=0)
 
 
 @pytest.mark.slow

@@ -55,10 +55,7 @@ class RunningMean(keras.metrics.Metric):
     def update_state(self, values, sample_weight=None):
         del sample_weight
         values = ops.cast(values, self.dtype)
-        self.add(*nonfinite.finite_total(values, self.dtype))
-
-    def add(self, total, count):
-        """Adds a sum of values and their number."""
+        total, count = nonfinite.finite_total(values, self.dtype)
         self.total.assign_add(total)
         self.count.assign_add(count)
 

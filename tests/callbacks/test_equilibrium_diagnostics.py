@@ -1,3 +1,4 @@
+import contextlib
 import warnings
 
 import keras
@@ -33,6 +34,41 @@ def test_logs_the_radius_and_the_norm_of_each_epoch():
     # The norm of a multiple of the identity, over sqrt(dimensions), is its factor.
     np.testing.assert_allclose(history["deq_jacobian_norm"], radii, rtol=0.3)
     assert history["deq_spectral_radius_converged"] == [1.0, 1.0]
+
+
+class WeakCell(deq_keras.layers.EquilibriumCell):
+    """f(z, x) = z / 2 + (1 + strength x) / 2, so that z = 1 + strength x."""
+
+    strength = 1.0
+
+    def call(self, state, injection):
+        return 0.5 * state + 0.5 + 0.5 * self.strength * injection
+
+
+def test_states_that_do_not_depend_on_the_inputs_warn():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(16, 5, 3)).astype("float32")
+    x[3] = np.nan
+    is_kept = random.random((16, 5)) < 0.7
+    x = tf.constant(x)
+    x._keras_mask = tf.constant(is_kept)
+    for strength, same in ((0.3, False), (1e-3, False), (1e-3, True)):
+        solver = deq_keras.solvers.FixedPointIteration(30, tol=None)
+        layer = deq_keras.layers.DEQ(WeakCell(), solver, regularizer=None, name="deq")
+        layer.cell.strength = strength
+        inputs = tf.ones_like(x) if same else x
+        if not same:
+            inputs._keras_mask = x._keras_mask
+        warns = pytest.warns(UserWarning, match="hardly depend on the inputs")
+        with warns if strength < 0.1 and not same else contextlib.nullcontext():
+            spread = _measured(layer, lambda i=inputs: i, 1)[0]["deq_state_spread"]
+        if same:
+            assert spread < 1e-6
+            continue
+        states = np.where(is_kept[..., None], 1 + strength * x.numpy(), np.nan)
+        distance = states - np.nanmean(states, axis=0)
+        expected = np.sqrt(np.nansum(distance**2) / np.nansum(states**2))
+        assert spread == pytest.approx(expected, rel=1e-3)
 
 
 class CycleCell(deq_keras.layers.EquilibriumCell):

@@ -55,7 +55,9 @@ def cell_from(
     A layer converges to an equilibrium if it contracts. A tanh or a norm at its end
     bounds the state: prefer `TransformerEncoder(...)` to `normalize_first=True`, and
     residual blocks that normalize their sum. A block that returns its own input plus
-    an update rarely contracts.
+    an update rarely contracts. Give the inputs the scale of the state, for example by
+    `LayerNormalization` after an `Embedding`: beside a normalized state, small inputs
+    have hardly any effect on the equilibrium, and training can lose it.
 
     Args:
         layer: Layer or model that is called with one tensor. Its output width is the

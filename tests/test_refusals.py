@@ -62,13 +62,11 @@ def _loop(**options):
 
 
 def _compare(inputs=X, **arguments):
-    model = diagnostics.WeightTiedModel(lambda z, u: 0.5 * z + u, head=lambda z: z)
-    return diagnostics.compare_initial_states(model, inputs, **arguments)
+    return diagnostics.compare_initial_states(_deq(), inputs, **arguments)
 
 
-def _answers(budgets):
-    model = diagnostics.WeightTiedModel(lambda z, u: 0.5 * z + u, head=lambda z: z)
-    return diagnostics.answers_by_budget(model, X, budgets)
+def _predict(**budget):
+    return diagnostics.Predictor(_deq())(X, **budget)
 
 
 def _watch(cls, **arguments):
@@ -215,8 +213,8 @@ ROWS = [
     (_compare, "inputs", X[:1]),
     (_compare, "others", (), "other"),
     (_compare, "seed", None),
-    (_answers, "budgets", [], [0, 1], [2, 1], 3),
-    (functools.partial(diagnostics.WeightTiedModel, layers.DenseCell), "head", 3),
+    (_predict, "max_iter", 0, 1.5),
+    (_predict, "tol", -1.0),
     (
         functools.partial(diagnostics.overthinking, accuracy=[1, 1, 1]),
         "budgets",

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 from keras import tree
 
@@ -12,76 +13,71 @@ from deq_keras.core.checks import check_integer
 from deq_keras.core.random import fold_in
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest, StateStructure
-from deq_keras.diagnostics.weight_tied_model import WeightTiedModel
+from deq_keras.diagnostics.predictor import Prediction
+from deq_keras.diagnostics.subject import single_layer
 from deq_keras.initial_states import InitialState
-from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
+from deq_keras.layers import SolveScope
 
 _OTHER = "other"
 
 
 class InitialStateComparison(NamedTuple):
-    """Equilibria from the model's own initial state (index 0) and from others.
+    """Results from the model's own initial state (index 0) and from others.
 
     Attributes:
         alignment: Float tensor `(others, batch)`. The `alignment_score` between the
             equilibrium from each other initial state and the one from the model's own.
-        answers: Int32 tensor `(1 + others, batch, ...)`. Predicted classes.
+        outputs: Nest of tensors `(1 + others, batch, ...)`. Outputs of the model.
         residual: Float tensor `(1 + others, batch)`. See `Solution`.
         converged: Boolean tensor `(1 + others, batch)`. Whether the tolerance was met.
             Without convergence, the alignment does not compare equilibria.
         num_evaluations: Int32 tensor `(1 + others, batch)`. See `Solution`.
-        trace: Float tensor `(1 + others, max_iter, batch)`. Residual of every
-            evaluation, NaN after a sample's last. Shows whether the residual of an
-            unconverged sample was still decreasing.
-        value: Nest of tensors `(batch, ...)`. The equilibrium from the model's own
-            initial state.
     """
 
     alignment: tf.Tensor
-    answers: tf.Tensor
+    outputs: Nest
     residual: tf.Tensor
     converged: tf.Tensor
     num_evaluations: tf.Tensor
-    trace: tf.Tensor
-    value: Nest
 
 
 def compare_initial_states(
-    model: WeightTiedModel,
+    model: keras.layers.Layer,
     inputs: Nest,
     others: Sequence[str | Config | InitialState] = (_OTHER, "zeros", "normal"),
-    solver: str | Config | FixedPointSolver = "fixed_point_iteration",
+    max_iter: int | None = None,
     seed: int = 0,
 ) -> InitialStateComparison:
-    """Solves from the model's own initial state and from others.
+    """Calls a model from its own initial state and from others.
 
     A model is path independent if it converges to the same state from any state (Anil
     et al., 2022). They measure the alignment with `"other"`: sample i starts at the
     equilibrium of sample i + 1, and the last sample at the equilibrium of the first.
 
     Args:
-        model: A `WeightTiedModel`.
-        inputs: Inputs of the model's encoder.
+        model: A `keras.Model` that calls one `DEQ` layer, or a `DEQ` layer.
+        inputs: Inputs of the model.
         others: Sequence of `"other"`, names, config dicts or `InitialState`s. Defaults
             to `("other", "zeros", "normal")`.
-        solver: A name, a config dict or a `FixedPointSolver`, usually the model's own.
-            Its budget must suffice to converge. Defaults to `"fixed_point_iteration"`.
+        max_iter: Positive integer. Budget of every solve, which must suffice to
+            converge. Defaults to `None`, the budget of the model.
         seed: Integer. Seed of random initial states. Defaults to `0`.
 
     Returns:
         An `InitialStateComparison`.
 
     Raises:
-        ValueError: If the batch has a single sample.
+        ValueError: If the batch has a single sample, or the model does not call exactly
+            one `DEQ` layer.
 
     Example:
 
-    >>> model = deq_keras.diagnostics.WeightTiedModel(lambda z, u: 0.5 * z + u)
+    >>> deq = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(8))
     >>> inputs = np.array([[1.0, 3.0], [2.0, 0.0]], "float32")
-    >>> comparison = deq_keras.diagnostics.compare_initial_states(model, inputs)
-    >>> bool(tf.reduce_min(comparison.alignment) > 0.99)
+    >>> found = deq_keras.diagnostics.compare_initial_states(deq, inputs)
+    >>> bool(tf.reduce_min(found.alignment) > 0.99)
     True
-    >>> deq_keras.diagnostics.answer_agreement(comparison.answers).numpy()
+    >>> deq_keras.diagnostics.prediction_agreement(found.outputs > 0).numpy()
     array([1., 1.], dtype=float32)
 
     Reference:
@@ -89,33 +85,34 @@ def compare_initial_states(
     - Anil et al. (2022), "Path Independent Equilibrium Models Can Better Exploit
       Test-Time Computation".
     """
-    solver = solvers.get(solver)
-    checked = _checked(others)
+    layer, checked = single_layer(model), _checked(others)
     seed_of_all = tf.constant([check_integer("seed", seed), 0])
-    injection = model.inject(inputs)
-    own = model.initial_state(injection)
 
-    def solve(state: Nest) -> Solution:
-        return solver.solve(
-            lambda state: model.step(state, injection), SolveRequest(state)
-        )
+    def solve(state: Nest = None, budget: int | None = max_iter) -> Prediction:
+        start = {} if state is None else {layer.name: state}
+        with SolveScope(model, budget, initial_states=start) as scope:
+            outputs = model(inputs, training=False)
+        return Prediction(outputs, scope.solutions)
 
-    solutions = [solve(own)]
+    predictions = [solve()]
+    # The first evaluation of a solve is at its initial state.
+    own = solve(budget=1).solution.point
     for i, other in enumerate(checked):
         if other is None:
-            state = _next_samples(solutions[0].value)
+            state = _next_samples(predictions[0].solution.value)
         else:
             state = other(own, fold_in(seed_of_all, i))
-        solutions.append(solve(state))
+        predictions.append(solve(state))
+    solutions = [prediction.solution for prediction in predictions]
     first = solutions[0].value
     return InitialStateComparison(
         tf.stack([alignment_score(first, other.value) for other in solutions[1:]]),
-        tf.stack([model.answer(solution.value) for solution in solutions]),
+        tree.map_structure(
+            lambda *outputs: tf.stack(outputs), *(one.outputs for one in predictions)
+        ),
         tf.stack([solution.residual for solution in solutions]),
         tf.stack([solution.status == solvers.CONVERGED for solution in solutions]),
         tf.stack([solution.num_evaluations for solution in solutions]),
-        tf.stack([solution.trace for solution in solutions]),
-        first,
     )
 
 
@@ -147,8 +144,7 @@ def alignment_score(states: Nest, others: Nest) -> tf.Tensor:
 
     For results from two initial states, this is the asymptotic alignment of Anil et al.
     (2022). It is 1 if both solves found the same state or a positive multiple of it. It
-    is also near 1 if all states share a large component, so check `answer_agreement`
-    too.
+    is also near 1 if all states share a large component: check `prediction_agreement`.
 
     Args:
         states: Nest of floating-point tensors `(batch, ...)`.
@@ -179,11 +175,11 @@ def alignment_score(states: Nest, others: Nest) -> tf.Tensor:
     return tf.where(are_zero, tf.ones_like(cosine), cosine)
 
 
-def answer_agreement(answers: tf.Tensor) -> tf.Tensor:
+def prediction_agreement(predictions: tf.Tensor) -> tf.Tensor:
     """Returns the fraction of pairs of initial states with the same prediction.
 
     Args:
-        answers: Integer tensor `(starts, batch, ...)`. Predictions from each of at
+        predictions: Integer tensor `(states, batch, ...)`. Predictions from each of at
             least two initial states.
 
     Returns:
@@ -195,19 +191,20 @@ def answer_agreement(answers: tf.Tensor) -> tf.Tensor:
 
     Example:
 
-    >>> answers = np.array([[[1, 0], [2, 2]], [[1, 0], [2, 1]], [[1, 0], [2, 1]]])
-    >>> deq_keras.diagnostics.answer_agreement(answers).numpy().round(3)
+    >>> predictions = np.array([[[1, 0], [2, 2]], *[[[1, 0], [2, 1]]] * 2])
+    >>> deq_keras.diagnostics.prediction_agreement(predictions).numpy().round(3)
     array([1.   , 0.333], dtype=float32)
     """
-    answers = tf.convert_to_tensor(answers)
-    if answers.shape.rank < 2 or answers.shape[0] is None or answers.shape[0] < 2:
+    predictions = tf.convert_to_tensor(predictions)
+    shape = predictions.shape
+    if shape.rank < 2 or shape[0] is None or shape[0] < 2:
         raise ValueError(
-            "`answers` must be those from at least two starts, an integer tensor "
-            f"(starts, batch, ...). Received: shape={answers.shape}."
+            "`predictions` must come from at least two initial states, an integer "
+            f"tensor (states, batch, ...). Received: shape={shape}."
         )
-    axes = list(range(1, answers.shape.rank - 1))
+    axes = list(range(1, shape.rank - 1))
     pairs = [
         tf.reduce_all(tf.equal(one, two), axis=axes)
-        for one, two in itertools.combinations(tf.unstack(answers), 2)
+        for one, two in itertools.combinations(tf.unstack(predictions), 2)
     ]
     return tf.reduce_mean(tf.cast(tf.stack(pairs), tf.float32), axis=0)

@@ -11,6 +11,7 @@ from keras import tree
 from deq_keras.core import nonfinite
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.structure import Nest
+from deq_keras.layers import DEQ
 from deq_keras.solvers import Solution, SolveRequest
 
 # Packages whose functional and sequential models compute what their graph says.
@@ -72,12 +73,7 @@ def single_layer(model: Any) -> Any:
         ValueError: If the model does not have exactly one.
     """
     layers = model._flatten_layers() if isinstance(model, keras.layers.Layer) else ()
-    # This package cannot import `DEQ`.
-    found = [
-        layer
-        for layer in layers
-        if all(hasattr(layer, name) for name in ("cell", "solver", "gradient"))
-    ]
+    found = [layer for layer in layers if isinstance(layer, DEQ)]
     if len(found) != 1:
         raise ValueError(
             "Expected a DEQ layer, or a model with one DEQ layer. Pass the layer "

@@ -69,27 +69,29 @@ class OperatorSplitting(FixedPointSolver):
         problem = FixedPointProblem.of(problem)
         splitting = self._splitting_of(problem)
         initial_state = check_request(request).initial_state
-
-        def state_of(iterate: Nest) -> Nest:
-            return tree.map_structure(
-                lambda leaf, like: tf.cast(leaf, like.dtype),
-                splitting.from_auxiliary(iterate, self.alpha),
-                initial_state,
-            )
-
         start = tree.map_structure(at_least_float32, initial_state)
         request = request._replace(
-            initial_state=splitting.to_auxiliary(start, self.alpha),
-            halting=request.halting and request.halting.read_through(state_of),
+            initial_state=splitting.to_auxiliary(start, self.alpha)
         )
         iteration = FixedPointProblem.of(self.iteration(splitting))
         iteration = iteration.bound((), is_usable=problem.is_usable)
         solution = super().solve(iteration, request)
         failed = nonfinite.has_no_evaluation(solution)
-        return solution._replace(
-            value=where_rows(failed, initial_state, state_of(solution.value)),
-            point=where_rows(failed, initial_state, state_of(solution.point)),
+        value, point = (
+            tree.map_structure(
+                lambda leaf, like: tf.cast(leaf, like.dtype),
+                self.state_of(problem, iterate),
+                initial_state,
+            )
+            for iterate in (solution.value, solution.point)
         )
+        return solution._replace(
+            value=where_rows(failed, initial_state, value),
+            point=where_rows(failed, initial_state, point),
+        )
+
+    def state_of(self, problem: FixedPointProblem, iterate: Nest) -> Nest:
+        return self._splitting_of(problem).from_auxiliary(iterate, self.alpha)
 
     def tuned(
         self,

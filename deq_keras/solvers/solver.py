@@ -287,6 +287,16 @@ class FixedPointSolver(Configured):
         del num_steps
         return tree.map_structure(lambda leaf: tf.gather(leaf, rows), memory)
 
+    def state_of(self, problem: FixedPointProblem, iterate: Nest) -> Nest:
+        """Returns the state of an iterate, which some solvers transform.
+
+        Args:
+            problem: The `FixedPointProblem`.
+            iterate: Nest of `(batch, ...)` tensors.
+        """
+        del problem
+        return iterate
+
     def perturbed(
         self, point: tf.Tensor, num_evaluations: tf.Tensor, seed: tf.Tensor | None
     ) -> tf.Tensor:

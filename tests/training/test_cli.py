@@ -31,13 +31,13 @@ def test_commands_on_a_finished_run(finished_run, tmp_path, capsys):
     assert main(["report", path]) == 0
     assert "spectral radius" in capsys.readouterr().out
     out = str(tmp_path / "tied.tflite")
-    variant = [path, "--variant", "tied"]
+    variant = ["--variant", "tied", path]
     with finished_run.in_use():  # Commands that only read a run need no lock.
         assert main(["export", *variant, "--format", "litert", "--out", out]) == 0
     assert "agree to" in capsys.readouterr().out
     evaluation = finished_run.path / "tied" / "evaluation.json"
     before = evaluation.read_bytes()
-    assert main(["evaluate", *variant, "--exported", out]) == 0
+    assert main(["evaluate-export", *variant, out]) == 0
     output = capsys.readouterr().out.splitlines()
     scores = [row for row in output if "tied" in row]
     *_, heading, median, percentile, _ = output
@@ -55,7 +55,7 @@ def test_scores_at_tolerances(finished_run, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(finished_run.path, run)
     evaluation = (run / "tied" / "evaluation.json").read_bytes()
-    assert main(["evaluate", str(run), "--tolerances", "1", "1e-6"]) == 0
+    assert main(["sweep", str(run), "--tolerances", "1", "1e-6"]) == 0
     table = [line.split() for line in capsys.readouterr().out.splitlines()]
     counts = {name: list(map(float, values)) for name, *values in table[-2:]}
     # The tolerance 1 needs one evaluation, and 1e-6 the largest budget of the run.
@@ -77,10 +77,10 @@ TIED = ["{run}", "--variant", "tied"]
         (["report", "nothing"], "nothing"),
         (["evaluate", "{run}", "--variant", "tide"], "Did you mean `tied`?"),
         (["evaluate", "{run}", "--budgets", "2", "100000"], "--budgets"),
-        (["evaluate", "{run}", "--data", "x"], "classification"),
-        (["evaluate", "{run}", "--data", "x", "--format", "svg"], "format=svg"),
-        (["evaluate", "{run}", "--exported", "x"], "one --variant"),
-        (["evaluate", *TIED, "--exported", "x.onnx"], "x.onnx"),
+        (["sweep", "{run}", "--tolerances", "1", "--max-iter", "20000"], "--max-iter"),
+        (["evaluate-problems", "{run}", "x"], "classification"),
+        (["evaluate-export", "{run}", "x"], "one --variant"),
+        (["evaluate-export", *TIED, "x.onnx"], "x.onnx"),
         (["export", "{run}", "--out", "x"], "one --variant"),
         (["export", *TIED, "--out", "x", "--tuned"], "tune.json"),
         (["export", *TIED, "--out", "x", "--format", "onnx"], "must end in .onnx"),

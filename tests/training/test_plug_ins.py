@@ -10,6 +10,7 @@ import yaml
 from training.cli import main
 from training.config import reading as configs
 from training.errors import InputError
+from training.evaluation.budgets import equilibrium
 from training.runs import variants
 from training.runs.work_directory import WorkDirectory
 
@@ -66,7 +67,7 @@ def test_components_are_classes_of_the_user(folder, plugged):
     job = variants.make_jobs(directory)["model"]
     assert str(folder) not in sys.path
     model, _, spans = job.build()
-    layer = job.equilibrium(model)
+    layer = equilibrium(model)
     parts = sys.modules["my_parts"]
     assert type(layer.solver) is parts.Plain and layer.solver.max_iter == 3
     assert type(layer.cell) is parts.Cell
@@ -76,7 +77,7 @@ def test_components_are_classes_of_the_user(folder, plugged):
     assert type(layer.gradient.solver) is parts.Plain
     model.save(folder / "model.keras")
     loaded = keras.models.load_model(folder / "model.keras", compile=False)
-    assert type(job.equilibrium(loaded).solver) is parts.Plain
+    assert type(equilibrium(loaded).solver) is parts.Plain
 
 
 @pytest.mark.parametrize(

@@ -96,55 +96,15 @@ def parser():
     parser.add_argument("--version", action="version", version=f"deq-keras {version()}")
     commands = parser.add_subparsers(required=True, metavar="command")
     _add_train(commands)
-    evaluate = _add(commands, "evaluate", "accuracy or loss at budgets of evaluations")
-    _add_work_directory(evaluate, nargs="?")
-    evaluate.add_argument(
-        "--budgets",
-        type=_integer(1),
-        nargs="+",
-        metavar="NFE",
-        help="default: the config's",
-    )
-    other = evaluate.add_mutually_exclusive_group()
-    other.add_argument(
-        "--tolerances",
-        type=_positive,
-        nargs="+",
-        metavar="TOL",
-        help="measure at these tolerances and the largest budget, and draw the scores",
-    )
-    other.add_argument(
-        "--exported",
-        metavar="PATH",
-        help="measure this file that `export` wrote, and leave the run as it is",
-    )
-    other.add_argument(
-        "--data",
-        metavar="FILE",
-        help="measure with the problems of this file, and leave the run as it is",
-    )
-    other.add_argument(
-        "--checkpoint",
-        metavar="FILE",
-        help="measure this checkpoint of the authors' code, or this .keras file, on "
-        "the data of --config, without a run",
-    )
-    evaluate.add_argument(
-        "--config",
-        default=argparse.SUPPRESS,
-        help="config of the --checkpoint: a YAML file, or a shipped config",
-    )
-    _add_overrides(evaluate, "A.B=C", "replace a value of --config; may be repeated")
-    _add_figures(evaluate, FIGURES[0])
+    _add_evaluate(commands)
     diagnose = _add(commands, "diagnose", "residual curves, spectral radius")
     _add_work_directory(diagnose)
     _add_figures(diagnose, FIGURES[0])
-    _add_audit(commands)
     _add_tune(commands)
     _add_generate(commands)
     export = _add(commands, "export", "write a file for a server, and check it")
     _add_work_directory(export)
-    export.add_argument("--out", required=True, help="a path that is new")
+    export.add_argument("--out", required=True, help="a new path")
     export.add_argument(
         "--format", choices=FORMATS, default=FORMATS[0], help=f"default: {FORMATS[0]}"
     )
@@ -187,6 +147,65 @@ def _add_train(commands):
     _add_figures(train, FIGURES[0])
 
 
+def _add_evaluate(commands):
+    evaluate = _add(commands, "evaluate", "accuracy or loss at budgets of evaluations")
+    _add_work_directory(evaluate)
+    _add_budgets(evaluate)
+    _add_figures(evaluate, FIGURES[0])
+    sweep = _add(commands, "sweep", "the same score at tolerances of the solver")
+    _add_work_directory(sweep)
+    sweep.add_argument(
+        "--tolerances", type=_positive, nargs="+", metavar="TOL", required=True
+    )
+    sweep.add_argument(
+        "--max-iter",
+        type=_integer(1),
+        metavar="NFE",
+        help="budget of the solves (default: the largest of the config)",
+    )
+    _add_figures(sweep, FIGURES[0])
+    export = _add(
+        commands, "evaluate-export", "scores and latencies of a file that export wrote"
+    )
+    _add_work_directory(export, "the only one")
+    export.add_argument("file", metavar="FILE", help="the exported file or folder")
+    _add_budgets(export)
+    problems = _add(
+        commands, "evaluate-problems", "scores on your own mazes or Sudokus"
+    )
+    _add_work_directory(problems)
+    problems.add_argument("file", metavar="FILE", help="a text file with the problems")
+    _add_budgets(problems)
+    checkpoint = _add(
+        commands, "evaluate-checkpoint", "scores of a checkpoint on data of a config"
+    )
+    checkpoint.add_argument(
+        "file",
+        metavar="FILE",
+        help="a state dict of the authors' code, or a .keras file",
+    )
+    checkpoint.add_argument("config", help="a YAML file, or a shipped config")
+    checkpoint.add_argument(
+        "--variant",
+        metavar="NAME",
+        help="variant of the config (default: the only one)",
+    )
+    _add_budgets(checkpoint)
+    _add_overrides(
+        checkpoint, "A.B=C", "replace a value of the config; may be repeated"
+    )
+
+
+def _add_budgets(parser):
+    parser.add_argument(
+        "--budgets",
+        type=_integer(1),
+        nargs="+",
+        metavar="NFE",
+        help="default: the config's",
+    )
+
+
 def _add_overrides(parser, metavar, text):
     parser.add_argument(
         "--set",
@@ -205,53 +224,6 @@ def _add_figures(parser, default):
         choices=FIGURES,
         default=default,
         help=f"file format of figures (default: {default or 'draw none'})",
-    )
-
-
-def _add_audit(commands):
-    parser = _add(
-        commands,
-        "audit",
-        "whether a model has an equilibrium: a verdict, and its numbers",
-    )
-    parser.add_argument(
-        "model",
-        help="the work directory of a finished run, or a .keras file of a model with "
-        "one DEQ layer",
-    )
-    parser.add_argument("--variant", metavar="NAME", help="variant of the run")
-    parser.add_argument(
-        "--import",
-        action="append",
-        metavar="MODULE",
-        help="import this module first, from here or from what is installed: it "
-        "registers the classes of the files; may be repeated",
-    )
-    parser.add_argument(
-        "--data",
-        nargs="+",
-        metavar="FILE.npz",
-        help="problems, a group in each file: arrays `inputs` and `targets`, and if "
-        "they are known `weights`, `difficulty` and `distance`",
-    )
-    parser.add_argument(
-        "--reach",
-        type=_integer(1),
-        metavar="R",
-        help="positions that information travels in an evaluation (default: the "
-        "cell's)",
-    )
-    parser.add_argument(
-        "--budgets",
-        type=_integer(1),
-        nargs="+",
-        metavar="NFE",
-        help="some of them ten times others (default: the run's, or 1 2 5 ... 200)",
-    )
-    parser.add_argument("--tol", type=float, help="tolerance of the residual")
-    parser.add_argument("--damping", type=float, help="damping of the iteration")
-    parser.add_argument(
-        "--out", required=True, metavar="FILE.json", help="a file that is new"
     )
 
 
@@ -397,10 +369,8 @@ def _add_reproduce(commands):
     )
 
 
-def _add_work_directory(parser, default="all variants", nargs=None):
-    parser.add_argument(
-        "work_dir", nargs=nargs, help="the work directory of a finished run"
-    )
+def _add_work_directory(parser, default="all variants"):
+    parser.add_argument("work_dir", help="the work directory of a finished run")
     parser.add_argument("--variant", metavar="NAME", help=f"default: {default}")
 
 

@@ -34,8 +34,8 @@ _SUFFIXES = {
     "digits": (".png", ".svg", ".pdf"),
     "deblur": (".png", ".svg", ".pdf", ".gif"),
 }
-# Numbers of evaluations that a GIF and a terminal show, at most.
-_FRAMES, _SHOWN = 60, 30
+# Number of evaluations that a terminal shows, at most.
+_SHOWN = 30
 _SECONDS_PER_FRAME = 0.1
 _LENGTH = 300
 _BUDGETS = (1, 2, 3, 4, 5, 6, 8, 10, 20)
@@ -108,6 +108,7 @@ def _solve(preset, task, problem, out, as_text):
     """Solves a problem in the terminal, and draws it."""
     import numpy as np
 
+    from deq_keras.diagnostics import Predictor
     from deq_keras.models import ReasonerTagger
 
     from ..experiments.reasoning import pictures
@@ -115,14 +116,15 @@ def _solve(preset, task, problem, out, as_text):
     model = ReasonerTagger.from_preset(preset)
     start = time.perf_counter()
     inputs = problem.inputs[:1]
-    solution = model.backbone.deq.solve(model.backbone.encode(inputs))
+    solution = Predictor(model)(inputs).solution
     num_evaluations = int(solution.num_evaluations[0])
     probabilities = pictures.probabilities(model, inputs, num_evaluations)
-    answers = probabilities.argmax(axis=-1)
-    is_wrong = (answers != problem.targets[0]) & (problem.weights[0] > 0)
+    predictions = probabilities.argmax(axis=-1)
+    is_wrong = (predictions != problem.targets[0]) & (problem.weights[0] > 0)
     num_wrong = is_wrong.sum(axis=(1, 2))
-    _show(lambda answer: as_text(problem.inputs[0], answer), answers)
-    first_right = np.flatnonzero(num_wrong > 0).max(initial=-1) + 1
+    shown = pictures.spread(num_evaluations, _SHOWN)
+    _show([as_text(problem.inputs[0], predictions[count - 1]) for count in shown])
+    first_right = np.flatnonzero(num_wrong > 0).max(initial=-1) + 2
     if first_right <= num_evaluations:
         result = f"Right from evaluation {first_right} on"
     else:
@@ -131,33 +133,27 @@ def _solve(preset, task, problem, out, as_text):
         f"{result}; the states converged after {num_evaluations} evaluations, "
         f"{time.perf_counter() - start:.1f} s."
     )
-    pictures.draw(out, task, problem, probabilities, _spread(num_evaluations, _FRAMES))
+    shown = pictures.spread(num_evaluations, pictures.MOST_FRAMES)
+    pictures.draw(out, task, problem, probabilities, shown)
     print(f"The picture is {out}.")
 
 
-def _show(as_text, answers):
-    """Prints the last answer. On a terminal, prints earlier answers in its place."""
+def _show(texts):
+    """Prints the last text. On a terminal, prints earlier ones in its place."""
     if not sys.stdout.isatty():
-        print(as_text(answers[-1]))
+        print(texts[-1])
         return
     lines = 0
-    for evaluation in _spread(len(answers) - 1, _SHOWN):
-        text = as_text(answers[evaluation])
+    for text in texts:
         print(f"\033[{lines}F" * bool(lines), text, sep="")
         lines = text.count("\n") + 1
         time.sleep(_SECONDS_PER_FRAME)
 
 
-def _spread(last, count):
-    """Returns at most about `count` integers from 0 to `last`, both included."""
-    stride = max(1, -(-last // count))
-    return [*range(0, last, stride), last]
-
-
-def _maze_text(maze, answer):
+def _maze_text(maze, predictions):
     """Returns a maze as blocks of two characters: walls, corridors and the path."""
     rows = []
-    for pixels, marks in zip(maze, answer, strict=True):
+    for pixels, marks in zip(maze, predictions, strict=True):
         cells = []
         for pixel, mark in zip(pixels, marks, strict=True):
             if pixel.all():
@@ -168,8 +164,8 @@ def _maze_text(maze, answer):
     return "\n".join(rows)
 
 
-def _board_text(board, answer):
-    return "\n".join(" ".join(str(digit + 1) for digit in row) for row in answer)
+def _board_text(board, predictions):
+    return "\n".join(" ".join(str(digit + 1) for digit in row) for row in predictions)
 
 
 def _digits(arguments):
@@ -202,13 +198,13 @@ def _digits(arguments):
 def _deblur(arguments):
     import numpy as np
 
+    from deq_keras.diagnostics import Predictor
     from deq_keras.layers import Blur
     from deq_keras.metrics import PeakSignalToNoiseRatio
     from deq_keras.models import ImageRestorer
 
     from ..data.images import photographs
     from ..evaluation import plots
-    from ..evaluation.readout import split_model
 
     if arguments.file is None:
         image = photographs.load()[1]["camera"]
@@ -231,15 +227,15 @@ def _deblur(arguments):
         "noise_level": np.full((1, 1), _NOISE, "float32"),
     }
     start = time.perf_counter()
-    answer = split_model(trained.with_operator(operator)).answer()
+    predict = Predictor(trained.with_operator(operator))
     pictures = {"measured": measured}
     for budget in _DEBLUR_BUDGETS:
-        picture, statistics = answer(inputs, budget)
-        count = int(statistics["evaluations"][0])
+        prediction = predict(inputs, budget)
+        count = int(prediction.solution.num_evaluations[0])
         name = f"{count} evaluation{'s' * (count > 1)}"
         if budget == _DEBLUR_BUDGETS[-1]:
             name = f"equilibrium, {name}"
-        pictures[name] = np.asarray(picture)
+        pictures[name] = np.asarray(prediction.outputs)
     seconds = time.perf_counter() - start
     labels = {}
     for name, picture in pictures.items():
@@ -248,7 +244,7 @@ def _deblur(arguments):
         label = f"{name}\nPSNR {float(metric.result()):.1f} dB"
         labels[label] = picture[0, ..., 0]
         print(label.replace("\n", ": "))
-    residual = float(statistics["residual"][0])
+    residual = float(prediction.solution.residual[0])
     print(f"The residual of the equilibrium is {residual:.1e}; {seconds:.1f} s.")
     is_moving = arguments.out.suffix == ".gif"
     draw = plots.animate_images if is_moving else plots.plot_images

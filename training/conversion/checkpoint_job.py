@@ -36,7 +36,7 @@ def load(path, config):
     )
     if path.suffix == ".keras":
         model = job.build_model()
-        source = saved_model.load(path, "Give another --checkpoint.")
+        source = saved_model.load(path, "Give another checkpoint.")
         _copy(_network(source), _network(model), path)
         if not _copy_normalization(source, model):
             _check_normalization(config)

@@ -4,13 +4,13 @@ import sys
 import warnings
 
 import keras
-import numpy as np
 
 from deq_keras.tuning import Promise, Tuning, describe, tune
 
 from ..errors import InputError
 from ..files import records
 from . import plots
+from .budgets import equilibrium
 
 # Columns of the table for the fields of an `Outcome`.
 _OUTCOME = ("changed", "samples", "bound", "evaluations")
@@ -33,22 +33,14 @@ def tune_run(job, model, promise, label=None):
     Raises:
         InputError: If the model is explicit, or every solver breaks the promise.
     """
-    if job.equilibrium(model) is None:
+    if equilibrium(model) is None:
         raise InputError("The model has no equilibrium, so there is no solver to tune.")
-    opened = job.opened(model)
-    group = _group(job.group_problems(model), label)
-    size = job.config.data.evaluation_batch_size
-    encoded = [opened.encode(inputs) for inputs, _, _ in group.batches(size)]
-    data = keras.tree.map_structure(
-        lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *encoded
-    )
     try:
         return tune(
-            opened.layer,
-            data,
+            model,
+            _selected(job.test_inputs(model), label),
             Promise(*promise),
-            answer=lambda state: keras.ops.argmax(opened.classify(state), axis=-1),
-            batch_size=size,
+            batch_size=job.config.data.evaluation_batch_size,
             progress=_progress(),
         )
     except ValueError as error:
@@ -83,12 +75,11 @@ def write(tuning, folder, suffix="png"):
     return [TABLE, RECORD, figure]
 
 
-def apply(job, model, folder):
+def apply(model, folder):
     """Sets the solver that `write` recorded; returns its `Tuning`.
 
     Args:
-        job: The `Job` of the run.
-        model: Its model.
+        model: The model of the run.
         folder: `pathlib.Path` of the run.
 
     Raises:
@@ -106,7 +97,7 @@ def apply(job, model, folder):
     with warnings.catch_warnings():
         # The caller prints the verdict of which it warns.
         warnings.simplefilter("ignore", UserWarning)
-        tuning.apply(job.equilibrium(model))
+        tuning.apply(equilibrium(model))
     return tuning
 
 
@@ -117,15 +108,15 @@ def _candidate(solver):
     return f"{name}({', '.join(others)})" if others else name
 
 
-def _group(groups, label):
-    labels = {group.label: group for group in groups}
+def _selected(groups, label):
+    """Returns the inputs of a group of test examples."""
     if label is None and len(groups) == 1:
-        return groups[0]
-    if label not in labels:
+        return next(iter(groups.values()))
+    if label not in groups:
         raise InputError(
-            f"Choose one --group of {', '.join(map(repr, labels))}. Received: {label}."
+            f"Choose one --group of {', '.join(map(repr, groups))}. Received: {label}."
         )
-    return labels[label]
+    return groups[label]
 
 
 def _progress():

@@ -164,10 +164,6 @@ class CopyMemoryJob(ArrayJob):
             logits = keras.layers.Dense(NUM_SYMBOLS, dtype=wide, name="logits")
             return keras.Model(symbols, logits(features), name=config.network)
 
-    def split(self, model):
-        is_deq = self.config.model.network == "deq_transformer"
-        return super().split(model) if is_deq else None
-
     def loss(self):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 

@@ -16,7 +16,7 @@ from ..config.fields import Components, Config, EvaluationConfig, VariantsConfig
 from ..config.reading import by_variant
 from ..data.images import photographs
 from ..errors import config_errors
-from ..evaluation.readout import explicit_answer, measure_at_budgets
+from ..evaluation.budgets import measure_at_budgets
 from ..evaluation.report import evaluations
 from ..evaluation.summary import aligned, at_budgets, mean_text
 from ..registry import Experiment, Score
@@ -316,24 +316,17 @@ class ImagingJob(ArrayJob):
     def num_layers(self):
         return self.config.model.num_untied
 
-    def split(self, model):
-        return super().split(model) if self.num_layers is None else None
-
     def loss(self):
         return "mse"
 
-    def measure(self, answer, budgets, model=None, pair=None):
-        batches = tf.data.Dataset.from_tensor_slices(pair or self.tested)
+    def measure(self, predict, budgets, model=None, data=None):
+        batches = tf.data.Dataset.from_tensor_slices(data or self.tested)
         batches = batches.batch(self.evaluation_batch_size)
-        return measure_at_budgets(answer, batches, scores, budgets)
+        return measure_at_budgets(predict, batches, scores, budgets)
 
     def evaluate(self, model, budgets):
         noisy = self.data(self.config.seed)[2]
-        if self.num_layers is None:
-            answer = self.opened(model).answer()
-        else:
-            budgets, answer = [self.num_layers], explicit_answer(model, self.num_layers)
-        noisy = self.measure(answer, budgets, pair=noisy)
+        noisy = self.measure_model(model, budgets, noisy)
         return {**super().evaluate(model, budgets), "doubled_noise": noisy}
 
 

@@ -82,7 +82,7 @@ def _refuse_foreign_code(path, error):
             f"{path} has the {kind} `{name}`, which is not registered in Keras. Import "
             "the module that defines it, decorated with "
             "`@keras.saving.register_keras_serializable()`, before the file is read: "
-            "`deq-keras audit` does so with --import MODULE."
+            "name it in the `imports` of the config."
         ) from error
     if "safe_mode" in str(error):
         raise InputError(

@@ -6,6 +6,7 @@ from tensorboard.plugins.hparams import api
 import deq_keras
 
 from ..config import reading as configs
+from ..evaluation.budgets import equilibrium
 from ..evaluation.plots import residual_image
 from .job import first_rows
 
@@ -46,11 +47,11 @@ def callbacks(job, model, span, folder):
         keras.callbacks.TensorBoard(events),
         api.KerasCallback(str(events), hyper_parameters(job.config)),
     ]
-    if job.equilibrium(model) is not None:
-        opened, samples = job.split(model), next(iter(job.batch_samples(model)))
+    if equilibrium(model) is not None:
+        parts, samples = job.split(model), next(iter(job.batch_samples(model)))
         summaries = deq_keras.callbacks.EquilibriumSummaries(
-            opened.layer,
-            lambda: opened.encode(first_rows(samples, _NUM_SAMPLES)),
+            parts.layer,
+            lambda: parts.encode(first_rows(samples, _NUM_SAMPLES)),
             events,
             job.config.evaluation.max_iter,
             draw=residual_image,

@@ -18,8 +18,13 @@ from ..data.pipeline import (
     training_batches,
 )
 from ..errors import InputError, config_errors, reading
+from ..evaluation.budgets import (
+    equilibrium,
+    explicit_predictor,
+    measure_at_budgets,
+    predictor,
+)
 from ..evaluation.diagnose import Diagnosis
-from ..evaluation.readout import explicit_answer, measure_at_budgets, split_model
 from ..files.atomic_file import replacing
 from .checkpoint import CompiledVariant
 from .distribution import OneDevice
@@ -41,14 +46,12 @@ class Job:
     5. `select_samples` returns a few inputs for exports and diagnoses.
     6. `measure` scores the outputs of a model or of an export at budgets.
 
-    It overrides two more if their defaults do not fit:
+    It overrides one more if its default does not fit:
 
-    7. `split` returns the equilibrium layer, and what precedes and follows it. The
-       default is for functional models with one `DEQ` layer.
-    8. `evaluate` returns the contents of `evaluation.json`, by default the rows of
+    7. `evaluate` returns the contents of `evaluation.json`, by default the rows of
        `measure`.
 
-    The remaining methods are for single commands, such as `audit` and `export`.
+    The remaining methods are for single commands, such as `tune` and `export`.
 
     Args:
         config: A `VariantsConfig` with `data` and `evaluation`.
@@ -117,17 +120,8 @@ class Job:
         return model, optimizer, spans
 
     def split(self, model):
-        """Returns the `EncoderSolverHead` of a model, or `None` for explicit layers."""
-        return split_model(model)
-
-    def opened(self, model):
-        """Like `split`, but returns the same object for the same model."""
-        return self.compiled.once(model, "split", lambda: self.split(model))
-
-    def equilibrium(self, model):
-        """Returns the `DEQ` layer of a model, or `None` for explicit layers."""
-        parts = self.split(model)
-        return parts and parts.layer
+        """Returns the `ModelParts` of a model with one `DEQ` layer."""
+        return deq_keras.diagnostics.split_model(model)
 
     # === Training ===
 
@@ -173,13 +167,13 @@ class Job:
     def watch_equilibrium(self, model, inputs):
         """Returns a list with the callback that monitors the equilibrium of a few
         inputs, or an empty list for explicit layers."""
-        opened = self.split(model)
-        if opened is None:
+        if equilibrium(model) is None:
             return []
+        parts = self.split(model)
         return [
             deq_keras.callbacks.EquilibriumDiagnostics(
-                opened.layer,
-                lambda: opened.encode(inputs),
+                parts.layer,
+                lambda: parts.encode(inputs),
                 self.config.evaluation.max_iter,
             )
         ]
@@ -221,14 +215,16 @@ class Job:
 
     # === Evaluation ===
 
-    def measure(self, answer, budgets, model=None):
-        """Scores outputs for the test examples; see `measure_at_budgets`.
+    def measure(self, predict, budgets, model=None, data=None):
+        """Scores outputs of examples at budgets; see `measure_at_budgets`.
 
         Args:
-            answer: Function from inputs and a budget to outputs and statistics.
+            predict: Function from inputs and a budget to outputs and statistics.
             budgets: List of positive integers.
             model: The model, whose input format the examples have. Defaults to `None`,
                 the format of an export.
+            data: Examples, as `read_problems` returns them. Defaults to `None`, the
+                test examples.
 
         Returns:
             List of dicts with `budget`, the score of the experiment, `residual` and
@@ -236,15 +232,25 @@ class Job:
         """
         raise NotImplementedError
 
-    def measure_model(self, model, budgets):
-        """Like `measure`, for a model. Solves stop at the tolerance of the solver.
+    def measure_model(self, model, budgets, data=None, tol=None):
+        """Like `measure`, for a model.
 
-        The only budget of explicit layers is their number."""
-        opened = self.opened(model)
-        if opened is None:
-            count = self.num_layers
-            return self.measure(explicit_answer(model, count), [count], model)
-        return self.measure(opened.answer(), budgets, model)
+        The only budget of explicit networks is the number of their layers.
+
+        Args:
+            model: The model.
+            budgets: See `measure`.
+            data: See `measure`.
+            tol: Non-negative float. Tolerance of the solves. Defaults to `None`, the
+                tolerance of the solver.
+        """
+        if equilibrium(model) is None:
+            budgets = [self.num_layers]
+            predict = explicit_predictor(model, self.num_layers)
+        else:
+            predict = self.compiled.once(model, "predict", lambda: predictor(model))
+            predict = functools.partial(predict, tol=tol)
+        return self.measure(predict, budgets, model, data)
 
     def evaluate(self, model, budgets):
         """Measures a model at each budget, and writes further files of the experiment.
@@ -255,19 +261,8 @@ class Job:
         """
         return {"budgets": self.measure_model(model, budgets)}
 
-    def evaluate_at_tolerance(self, model, tol, budget):
-        """Returns the row of `measure_model` at another tolerance of the solver."""
-        solver = self.equilibrium(model).solver
-        own, solver.tol = solver.tol, tol
-        try:
-            (row,) = self.measure_model(model, [budget])
-            return row
-        finally:
-            solver.tol = own
-
-    def evaluate_file(self, model, path, budgets):
-        """Like `measure_model`, on the problems of a user's file."""
-        del model, budgets
+    def read_problems(self, path):
+        """Returns the problems of a user's file, the `data` of `measure`."""
         raise InputError(
             f"The experiment {self.config.experiment} reads no files of problems. "
             f"Received: data={path}."
@@ -275,21 +270,19 @@ class Job:
 
     def diagnose(self, model):
         """Returns the measurements of `diagnose` for a model's equilibrium."""
-        opened, max_iter = self.opened(model), self.config.evaluation.max_iter
+        parts, max_iter = self.split(model), self.config.evaluation.max_iter
         diagnosis = self.compiled.once(
-            model,
-            "diagnosis",
-            lambda: Diagnosis(opened.layer, opened.encode, max_iter),
+            model, "diagnosis", lambda: Diagnosis(parts.layer, parts.encode, max_iter)
         )
         return diagnosis.of(self.batch_samples(model))
 
-    def group_problems(self, model):
-        """Returns the test data as a list of `Group`, to audit or tune a model with an
-        equilibrium."""
+    def test_inputs(self, model):
+        """Returns a dict from labels of groups of test examples to their inputs, to
+        tune the solver of a model."""
         del model
         raise InputError(
-            f"Runs of the experiment {self.config.experiment} are not audited or "
-            "tuned: it does not say which answers are right."
+            f"Runs of the experiment {self.config.experiment} are not tuned: their "
+            "outputs are not classes."
         )
 
     def load_reference(self, state_dict):
@@ -318,7 +311,7 @@ class Job:
 
     def largest_budget(self, model):
         """Returns the largest budget that an export serves, or `None`."""
-        layer = self.equilibrium(model)
+        layer = equilibrium(model)
         if layer is None:
             return None
         return max(layer.solver.max_iter, *self.config.evaluation.budgets)
@@ -466,16 +459,21 @@ class ArrayJob(Job):
     def select_samples(self):
         return first_rows(self.tested[0], self.config.evaluation.num_samples)
 
-    def measure(self, answer, budgets, model=None):
+    def measure(self, predict, budgets, model=None, data=None):
         name = registry.find(self.config.experiment).score.name
-        batches = tf.data.Dataset.from_tensor_slices(tuple(self.tested))
+        batches = tf.data.Dataset.from_tensor_slices(tuple(data or self.tested))
         return measure_at_budgets(
-            answer,
+            predict,
             batches.batch(self.evaluation_batch_size),
-            lambda *pair: [np.asarray(array) for array in pair],
+            lambda *pair: dict(zip(("outputs", "targets"), pair, strict=True)),
             budgets,
-            lambda pairs: {
-                name: float(self.score(*map(np.concatenate, zip(*pairs, strict=True))))
+            lambda batches: {
+                name: float(
+                    self.score(
+                        np.concatenate([batch["outputs"] for batch in batches]),
+                        np.concatenate([batch["targets"] for batch in batches]),
+                    )
+                )
             },
         )
 

@@ -15,6 +15,7 @@ from ..config import reading as configs
 from ..data import corruption
 from ..errors import InputError, config_errors
 from ..evaluation import tuning
+from ..evaluation.budgets import equilibrium
 from ..files import records, saved_model
 from ..files.saved_model import writing
 from . import checkpoint, components, event_files
@@ -79,7 +80,7 @@ def check(job, traced=None):
             if step not in traced and span.path not in new:
                 new[span.path] = span
                 traced.add(step)
-        if job.equilibrium(model) is not None:
+        if equilibrium(model) is not None:
             _trace(job, model, trainer, new.values())
 
 
@@ -249,7 +250,7 @@ def enter_phase(job, model, span, optimizer, trainer=None):
 
 
 def _set_strategies(job, model, span):
-    layer = job.equilibrium(model)
+    layer = equilibrium(model)
     if layer is not None:
         set_strategies(layer, span.phase, span.path)
         with config_errors(f"{span.path}.max_iter_jitter"):
@@ -259,7 +260,7 @@ def _set_strategies(job, model, span):
 
 
 def _schedules(job, model, span):
-    layer = job.equilibrium(model)
+    layer = equilibrium(model)
     if layer is None or span.phase.regularizer_ramp is None:
         return []
     accumulation = job.config.optimizer.accumulation_steps
@@ -283,7 +284,7 @@ def _fit(job, model, trainer, span, folder, history):
 
 
 def _callbacks(job, model, span, folder, history):
-    layer = job.equilibrium(model)
+    layer = equilibrium(model)
     score = registry.find(job.config.experiment).score
     # Every worker runs the job's callbacks, to stay synchronized.
     callbacks = job.make_callbacks(model)

@@ -7,6 +7,7 @@ from ..config.reading import by_variant, run_config, run_names, variant_of
 from ..data import corruption
 from ..errors import InputError
 from ..evaluation import report
+from ..evaluation.budgets import equilibrium
 from ..evaluation.plots import draw_comparison, draw_run
 from ..files import records, saved_model
 from ..files.atomic_file import write_text
@@ -111,7 +112,7 @@ def diagnose(job, model, folder):
     Returns:
         Boolean. Whether the model has a DEQ.
     """
-    if job.equilibrium(model) is None:
+    if equilibrium(model) is None:
         return False
     with corruption.reported():
         result = job.diagnose(model)

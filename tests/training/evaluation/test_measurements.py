@@ -8,16 +8,14 @@ import pytest
 import tensorflow as tf
 
 import deq_keras
+from deq_keras.diagnostics import split_model
 from deq_keras.solvers import SolveRequest
 from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
+from training.evaluation.budgets import measure_at_budgets, predictor
 from training.evaluation.diagnose import Diagnosis
-from training.evaluation.readout import (
-    ExportedModel,
-    measure_at_budgets,
-    split_model,
-)
+from training.evaluation.exported import ExportedFile
 from training.evaluation.report import report
 from training.experiments.classification.job import accuracy
 from training.files import records
@@ -35,44 +33,30 @@ def split(finished_run):
 
 
 @pytest.fixture(scope="module")
-def answer(model):
-    """The answers of the model at budgets, of one graph for all tests."""
-    return split_model(model).answer()
+def predict(model):
+    """The outputs of the model at budgets, of one graph for all tests."""
+    return predictor(model)
 
 
-def _accuracies(answer, split, budgets, batch_size=256):
+def _accuracies(predict, split, budgets, batch_size=256):
     batches = datasets.evaluation_batches(split, batch_size)
-    return measure_at_budgets(answer, batches, accuracy, budgets)
+    return measure_at_budgets(predict, batches, accuracy, budgets)
 
 
-def test_accuracy_equals_keras(model, answer, split):
+def test_accuracy_equals_keras(model, predict, split):
     model.compile(loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     logs = model.evaluate(
         split.images.astype("float32"), split.labels, verbose=0, return_dict=True
     )
-    (row,) = _accuracies(answer, split, [4])
+    (row,) = _accuracies(predict, split, [4])
     assert row["accuracy"] == pytest.approx(logs["accuracy"], abs=1e-6)
     assert row["residual"] == pytest.approx(logs["deq_residual"], rel=1e-3)
     assert row["evaluations"] == pytest.approx(logs["deq_evaluations"])
 
 
-@pytest.mark.parametrize("tol", (None, 0.02))
-def test_outputs_equal_predict(tol):
-    """Also where the iterates wander, and the last is not the best."""
-    cell = deq_keras.layers.DenseCell(8, activation="sigmoid")
-    solver = deq_keras.solvers.FixedPointIteration(12, tol=tol)
-    deq = deq_keras.layers.DEQ(cell, solver, "unrolled", regularizer=None)
-    model = keras.Sequential([keras.Input((3,)), deq])
-    generator = np.random.default_rng(0)
-    cell.recurrent.kernel.assign(6.0 * generator.normal(size=(8, 8)))
-    inputs = generator.normal(size=(64, 3)).astype("float32")
-    outputs, _ = split_model(model).answer()(inputs, 12)
-    np.testing.assert_allclose(outputs, model.predict(inputs, verbose=0), atol=1e-6)
-
-
-def test_batch_size_does_not_change_the_accuracy(answer, split):
-    whole = _accuracies(answer, split, [1, 3, 4])
-    parts = _accuracies(answer, split, [1, 3, 4], batch_size=7)
+def test_batch_size_does_not_change_the_accuracy(predict, split):
+    whole = _accuracies(predict, split, [1, 3, 4])
+    parts = _accuracies(predict, split, [1, 3, 4], batch_size=7)
     for left, right in zip(whole, parts, strict=True):
         assert left == pytest.approx(right, rel=1e-4)
     assert [row["evaluations"] for row in whole[:2]] == [1, 3]
@@ -90,9 +74,9 @@ def test_latencies_are_of_warm_requests(monkeypatch):
     serve.options = {"max_iter": tf.TensorSpec((), "int32")}
     serve.max_iter_limit = 30
     monkeypatch.setattr(deq_keras.serving, "load", lambda path: serve)
-    exported = ExportedModel("exported")
+    exported = ExportedFile("exported")
     for size in (3, 2):
-        exported.answer()(np.zeros((size, 1)), 4)
+        exported.predict(np.zeros((size, 1)), 4)
     # The nth request of a budget takes n seconds.
     stamps = [t for n in range(1, 21) for t in (0.0, float(n))]
     monkeypatch.setattr("time.perf_counter", iter([*stamps, *stamps]).__next__)
@@ -101,14 +85,14 @@ def test_latencies_are_of_warm_requests(monkeypatch):
     assert quantiles == {1: [10.5, 19.05], 30: [10.5, 19.05]}
     assert calls[2:] == [(3, 1)] * 21 + [(3, 30)] * 21
     with pytest.raises(InputError, match="up to 30.*Received: a budget of 31"):
-        exported.answer()(np.zeros((3, 1)), 31)
+        exported.predict(np.zeros((3, 1)), 31)
 
 
 def test_export_of_explicit_layers_raises(monkeypatch):
     explicit = types.SimpleNamespace(options={})
     monkeypatch.setattr(deq_keras.serving, "load", lambda path: explicit)
-    with pytest.raises(InputError, match="--exported"):
-        ExportedModel("exported")
+    with pytest.raises(InputError, match="accepts no budget"):
+        ExportedFile("exported")
 
 
 def test_diagnosis_agrees_with_direct_solves(model, split):

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 
+import keras
 import numpy as np
 import pytest
 
@@ -11,7 +12,6 @@ from deq_keras import layers, serving, solvers
 from deq_keras.tuning import tune
 from training.cli import main
 from training.errors import InputError
-from training.evaluation.audit import Group
 from training.evaluation.tuning import RECORD, apply, tune_run
 
 
@@ -49,14 +49,8 @@ def test_command_on_a_finished_run(finished_run, tmp_path, capsys):
 class _Job:
     """A job with two groups of test examples."""
 
-    def equilibrium(self, model):
-        return model
-
-    def opened(self, model):
-        return model
-
-    def group_problems(self, model):
-        return [Group(name, np.ones(2), np.ones(2)) for name in ("level 4", "level 9")]
+    def test_inputs(self, model):
+        return {name: np.ones((2, 3)) for name in ("level 4", "level 9")}
 
 
 def test_record_of_a_run(tmp_path):
@@ -64,27 +58,27 @@ def test_record_of_a_run(tmp_path):
     data = np.random.default_rng(0).normal(size=(120, 3)).astype("float32")
     layer(data)
     with pytest.raises(InputError, match="There is no .*tune.json. Write it with deq-"):
-        apply(_Job(), layer, tmp_path)
+        apply(layer, tmp_path)
     tuning = tune(
         *(layer, data, 0.05),
         answer=lambda state: state > 0.1,
         candidates=[solvers.FixedPointIteration(20)],
     )
     (tmp_path / RECORD).write_text(json.dumps(tuning.as_dict()))
-    assert apply(_Job(), layer, tmp_path).as_dict() == tuning.as_dict()
+    assert apply(layer, tmp_path).as_dict() == tuning.as_dict()
     assert layer.solver.get_config() == tuning.solver.get_config()
     for text in ("{", '{"solver": "anderson"}'):
         (tmp_path / RECORD).write_text(text)
         with pytest.raises(InputError, match="tune.json"):
-            apply(_Job(), layer, tmp_path)
+            apply(layer, tmp_path)
 
 
 @pytest.mark.parametrize(
     "model, group, name",
     [
-        ("model", None, "--group"),
-        ("model", "level 5", "level 5"),
-        (None, None, "model"),
+        (layers.DEQ(layers.DenseCell(3)), None, "--group"),
+        (layers.DEQ(layers.DenseCell(3)), "level 5", "level 5"),
+        (keras.Sequential(), None, "model"),
     ],
 )
 def test_invalid_arguments_raise(model, group, name):

@@ -7,7 +7,6 @@ import pytest
 from deq_keras import models
 from deq_keras.diagnostics import split_model
 from tests.training.runs import small_runs
-from training.cli import main
 from training.config import reading as configs
 from training.data import images as datasets
 from training.data.images import digits
@@ -80,6 +79,3 @@ def test_monotone_run(small, tmp_path):
     assert isinstance(model, models.MonotoneClassifier)
     (row,) = report.histories(directory)["model"]
     assert 0 < float(row["deq_spectral_radius"]) and 0 < float(row["deq_jacobian_norm"])
-    audit = ["audit", str(directory.path), "--out", str(tmp_path / "audit.json")]
-    assert main([*audit, "--budgets", "1", "10"]) == 0
-    assert (tmp_path / "audit.json").exists()

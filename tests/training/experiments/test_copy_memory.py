@@ -7,6 +7,7 @@ import pytest
 
 from tests.training.runs import small_runs
 from training.config import reading as configs
+from training.evaluation.budgets import equilibrium
 from training.experiments.copy_memory import CopyMemoryJob, copy_memory
 
 FOLDER = Path(__file__).parents[3] / "configs" / "copy_memory"
@@ -46,7 +47,7 @@ def test_networks_are_causal(name):
 def test_loss_equals_keras():
     measured = job("deq_transformer")
     model, optimizer, _ = measured.build()
-    budget = measured.equilibrium(model).solver.max_iter
+    budget = equilibrium(model).solver.max_iter
     (row,) = measured.evaluate(model, [budget])["budgets"]
     measured.compile(model, optimizer)
     logs = model.evaluate(*measured.tested, verbose=0, return_dict=True)

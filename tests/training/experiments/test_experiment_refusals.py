@@ -1,50 +1,24 @@
 """Configs that an experiment refuses, by the key that the message names."""
 
-import copy
-
-import numpy as np
 import pytest
 import yaml
 
-from deq_keras.tokenizers import CharacterTokenizer
-from tests.training.conftest import SMALL as CLASSIFICATION
-from tests.training.experiments.small_tasks import SHORT as DEFAULTS
-from tests.training.experiments.small_texts import SMALL as TEXT
-from tests.training.experiments.test_mdeq_classification import SMALL as MDEQ
-from tests.training.experiments.test_mdeq_segmentation import SMALL as SEGMENTATION
-from tests.training.experiments.test_reasoning import TINY as REASONING
-from tests.training.experiments.test_synthetic import SHORT as SYNTHETIC
-from tests.training.experiments.test_trellisnet import SMALL as TRELLISNET
-from training import registry
+from tests.training.experiments.small_jobs import (
+    CLASSIFICATION,
+    COPY_MEMORY,
+    DEFAULTS,
+    MDEQ,
+    MONOTONE,
+    REASONING,
+    SEGMENTATION,
+    SYNTHETIC,
+    TEXT,
+    TRELLISNET,
+    job,
+)
 from training.cli import main
-from training.config import reading as configs
 from training.errors import InputError
-from training.experiments.language_model.text import Text
 from training.runs.train import check
-
-COPY_MEMORY = {
-    "experiment": "copy_memory",
-    "data": {"delay": 3, "num_train": 4, "num_test": 4},
-    "model": {"solver": "fixed_point_iteration"},
-    "phases": [{"epochs": 1}],
-}
-MONOTONE = {
-    **CLASSIFICATION,
-    "model": {"name": "monotone", "cell": "monotone_dense_cell"},
-}
-
-
-def job(mapping, *changes):
-    """Returns the job of the first variant of a config."""
-    config = configs.resolve(copy.deepcopy(mapping), changes)
-    config = configs.variant(config, configs.variant_names(config)[0])
-    cls = registry.implementation(config.experiment)
-    if mapping in (TEXT, TRELLISNET):
-        tokens = np.zeros(1000, "int32")
-        text = Text(CharacterTokenizer(["a", "b", "c"]), tokens, tokens, tokens)
-        return cls(config, lambda: (text, None))
-    return cls(config, lambda: cls.load_data(config.data, None))
-
 
 # Config, key, value, and what the message names: by default the key.
 MODELS = [
@@ -74,7 +48,6 @@ MODELS = [
     (REASONING, "data.evaluation_batch_size", 2, None),
     (REASONING, "model.embedding_units", 4, None),
     (REASONING, "model.cell.rank", 1, "rank"),
-    (REASONING, "model.solver", "anderson", "solver"),
     (REASONING, "evaluation.restarts", 1, None),
     (REASONING, "evaluation.picture", {"level": 6}, "level"),
     (SEGMENTATION, "data.crop_size", [16, 18], None),

@@ -14,7 +14,7 @@ from training.config import reading as configs
 from training.conversion.export import export
 from training.errors import InputError
 from training.evaluation import plots
-from training.evaluation.readout import ExportedModel
+from training.evaluation.exported import ExportedFile
 from training.experiments.language_model import text
 from training.experiments.language_model.job import LanguageModelJob
 from training.runs import variants
@@ -121,8 +121,8 @@ def test_export(finished, tmp_path, name):
     np.testing.assert_allclose(np.exp(outputs).sum(axis=-1), np.ones((2, 3)), atol=1e-5)
     # A second call starts without the memory of the first.
     np.testing.assert_array_equal(exported.serve(ids)["outputs"], outputs)
-    arguments = ["evaluate", str(finished.path), "--variant", name]
-    assert main([*arguments, "--exported", str(out)]) == 2
+    arguments = ["evaluate-export", str(finished.path), str(out), "--variant", name]
+    assert main(arguments) == 2
 
 
 @pytest.mark.slow
@@ -133,8 +133,8 @@ def test_export_without_memory_has_the_same_loss(small, tmp_path):
     job = LanguageModelJob(config, lambda: data, tmp_path)
     model = job.build_model()
     export(job, model, tmp_path / "model.tflite", "litert")
-    exported = ExportedModel(tmp_path / "model.tflite")
-    rows = job.measure(exported.answer(), [1, 4])
+    exported = ExportedFile(tmp_path / "model.tflite")
+    rows = job.measure(exported.predict, [1, 4])
     for row, other in zip(rows, job.measure_model(model, [1, 4]), strict=True):
         assert row == pytest.approx(other, rel=1e-4)
 

@@ -10,7 +10,7 @@ from tests.training.runs import small_runs
 from training.cli import main
 from training.config import reading as configs
 from training.data import segmentation
-from training.evaluation.readout import ExportedModel
+from training.evaluation.exported import ExportedFile
 from training.experiments.mdeq_segmentation.job import build_loss, build_segmenter
 from training.runs import variants
 
@@ -98,8 +98,8 @@ def test_export_takes_raw_images_of_any_size(finished, trained, tmp_path):
         assert logits.shape == (1, *size, 4)
         expected = model(model.preprocessor(pixels), training=False)
         np.testing.assert_allclose(logits, expected, atol=1e-3)
-    answer = ExportedModel(tmp_path / "exported").answer()
-    for row, other in zip(job.measure(answer, [1, 3]), rows(finished), strict=True):
+    predict = ExportedFile(tmp_path / "exported").predict
+    for row, other in zip(job.measure(predict, [1, 3]), rows(finished), strict=True):
         assert row.pop("class_iou") == pytest.approx(other.pop("class_iou"), rel=1e-4)
         assert row == pytest.approx(other, rel=1e-4)
 

@@ -44,4 +44,4 @@ def test_example_trains_and_exports(written, monkeypatch, capsys):
     assert any((folder / "tensorboard").rglob("events*"))
     litert = ["--format", "litert", "--out", "exported.tflite"]
     assert main(["export", str(folder.parent), *litert]) == 0
-    assert main(["evaluate", str(folder.parent), "--exported", litert[-1]]) == 0
+    assert main(["evaluate-export", str(folder.parent), litert[-1]]) == 0

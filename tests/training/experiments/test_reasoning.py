@@ -16,10 +16,12 @@ from training.data.reasoning import Examples, PrefixSums, held_out_examples
 from training.data.reasoning.dataset import in_batches, validation_batches
 from training.errors import InputError
 from training.evaluation.report import report
-from training.evaluation.settling import overthinking
 from training.experiments.reasoning.build import SmoothedCrossEntropy
 from training.experiments.reasoning.job import ReasoningJob
-from training.experiments.reasoning.level_measurement import LevelMeasurement
+from training.experiments.reasoning.level_measurement import (
+    LevelMeasurement,
+    overthinking,
+)
 from training.experiments.reasoning.schema import LevelConfig
 from training.runs.train import train
 from training.runs.work_directory import WorkDirectory
@@ -117,10 +119,11 @@ class TestLevel:
     @pytest.mark.slow
     def test_closed_form(self, parity):
         length, examples = 6, held_out_examples(PrefixSums(), 6, 25, 0)
-        measure = LevelMeasurement(
-            parity, strings(data__evaluation_batch_size=10), [6, 3, 5, 7, 30]
-        )
-        found = measure(length, examples)
+        config, budgets = strings(data__evaluation_batch_size=10), [6, 3, 5, 7, 30]
+        # Without a tolerance, the result is the last iterate.
+        deq = parity.backbone.deq
+        own, deq.solver = deq.solver, deq_keras.solvers.FixedPointIteration(30, None)
+        found = LevelMeasurement(parity, config, budgets)(length, examples)
         assert (found["level"], found["examples"], found["floor"]) == (6, 25, 5)
         rows = {row["budget"]: row for row in found["budgets"]}
         assert list(rows) == [3, 5, 6, 7, 30]
@@ -137,13 +140,16 @@ class TestLevel:
             )
         for budget in (6, 7, 30):
             assert rows[budget]["exact_match"] == rows[budget]["accuracy"] == 1.0
+        assert found["overthinking"] == rows[3]["exact_match"] - 1.0
         # The seventh evaluation changes nothing.
+        deq.solver = own
+        found = LevelMeasurement(parity, config, budgets)(length, examples)
+        rows = {row["budget"]: row for row in found["budgets"]}
         assert [row["evaluations"] for row in rows.values()] == [3, 5, 6, 7, 7]
         assert [row["converged"] for row in rows.values()] == [0, 0, 0, 1, 1]
         assert rows[3]["residual"] > 0.1 and rows[7]["residual"] == 0.0
         assert found["evaluations"] == [7] * 25 and found["difficulty"] == [6] * 25
         assert found["correlation"] is None  # Neither varies.
-        assert found["overthinking"] == rows[3]["exact_match"] - 1.0
         assert found["alignment"] == pytest.approx(1.0)
         assert found["agreement"] == 1.0
         assert found["restarts"] is None
@@ -179,20 +185,20 @@ class TestLevel:
 
 
 def test_evaluation_writes_tables_and_figures(parity, no_graphs, tmp_path, capsys):
-    variant = strings(evaluation__budgets=[4, 7, 40], data__evaluation_batch_size=20)
+    variant = strings(evaluation__budgets=[5, 7, 40], data__evaluation_batch_size=20)
     directory = WorkDirectory.start(tmp_path / "run", variant)
     with directory.in_use():
         evaluated = job(variant, directory.run("model"))
         rows = evaluated.evaluate(parity, variant.evaluation.budgets)["budgets"]
-    assert [row["budget"] for row in rows] == [4, 7, 40]
+    assert [row["budget"] for row in rows] == [5, 7, 40]
     assert rows[1]["exact_match"] == 1.0 > rows[0]["exact_match"]  # All six bits.
-    assert "level 4: 100.0% exact at NFE 4" in capsys.readouterr().out
+    assert "level 4: 100.0% exact at NFE 5" in capsys.readouterr().out
     found = json.loads((evaluated.folder / "levels.json").read_text())
     assert [level["level"] for level in found["levels"]] == [4, 6]
     assert found["correlation"] == pytest.approx(1.0)  # Five and seven evaluations.
     assert (evaluated.folder / "accuracy.png").stat().st_size > 0
     text = report(directory)
-    assert "exact answers [%] at NFE  level  floor      4      7     40" in text
+    assert "exact answers [%] at NFE  level  floor      5      7     40" in text
     assert "model                         4      3  100.0  100.0  100.0" in text
     assert "over all levels: 1.00" in text
     (evaluated.folder / "levels.json").write_text('{"levels": [{}]}')

@@ -40,7 +40,7 @@ def frames_of(path):
 def test_frames_of_a_maze(tmp_path, maze):
     path = tmp_path / "maze.gif"
     path.write_text("of before")
-    pictures.draw(path, *maze, [0, 1, 2])
+    pictures.draw(path, *maze, [1, 2, 3])
     found = frames_of(path)
     assert [image.shape for _, image in found] == [(344, 320, 3)] * 3
     assert found[-1][0] > 10 * found[0][0]  # The last frame stays.

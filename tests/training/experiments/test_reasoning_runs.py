@@ -85,7 +85,7 @@ def test_tolerance_ends_solves(tmp_path):
     measured = job(config(), tmp_path)
     model = measured.build_model()
     at_once, late = (
-        measured.evaluate_at_tolerance(model, tol, 8) for tol in (1e6, 1e-9)
+        measured.measure_model(model, [8], tol=tol)[0] for tol in (1e6, 1e-9)
     )
     assert (at_once["budget"], at_once["evaluations"]) == (8, 1)
     assert at_once["residual"] > 1.5 * late["residual"]
@@ -109,26 +109,14 @@ class TestCommands:
         before = {file: file.read_bytes() for file in finished.rglob("*.*")}
         mazes = tmp_path / "mazes.txt"
         mazes.write_text("#####\n#S G#\n#####\n\n######\n#S  G#\n######\n")
-        assert main(["evaluate", str(finished), "--data", str(mazes)]) == 0
+        assert main(["evaluate-problems", str(finished), str(mazes)]) == 0
         heading, model, *_ = capsys.readouterr().out.splitlines()
         assert heading.split()[-2:] == ["2", "12"]
         assert set(map(float, model.split()[1:])) <= {0.0, 50.0, 100.0}
         mazes.write_text("#####\n#S#G#\n#####\n")
-        assert main(["evaluate", str(finished), "--data", str(mazes)]) == 2
+        assert main(["evaluate-problems", str(finished), str(mazes)]) == 2
         assert "Expected a path" in capsys.readouterr().err
         assert before == {file: file.read_bytes() for file in finished.rglob("*.*")}
-
-    def test_levels_are_audited(self, finished, tmp_path, capsys):
-        out = tmp_path / "audit.json"
-        audit = ["audit", str(finished), "--out", str(out), "--budgets", "2", "20"]
-        assert main(audit) == 0
-        assert "Verdict: " in capsys.readouterr().out
-        groups = json.loads(out.read_text())["groups"]
-        found = {group["label"]: group["examples"] for group in groups}
-        assert found == {"level 5": 4, "level 7": 5}
-        assert all(group["floor"] >= 1 for group in groups)
-        for group in groups:
-            assert len(group["evaluations"]) == len(group["difficulty"])
 
     @pytest.mark.parametrize(
         ("file_format", "name"),
@@ -138,5 +126,5 @@ class TestCommands:
         out = str(tmp_path / name)
         export = ["export", str(finished), "--format", file_format, "--out", out]
         assert main(export) == 0
-        assert main(["evaluate", str(finished), "--exported", out]) == 0
+        assert main(["evaluate-export", str(finished), out]) == 0
         assert "exact answers [%] at NFE" in capsys.readouterr().out

@@ -7,8 +7,7 @@ from deq_keras import layers, models
 from deq_keras.converters import locuslab
 
 from ...data.images import load, sample
-from ...evaluation.audit import Group
-from ...evaluation.readout import EncoderSolverHead, measure_at_budgets
+from ...evaluation.budgets import measure_at_budgets
 from ...runs.job import ImageJob
 from .build import build_model
 from .mdeq import convert, converter, normalization_of
@@ -38,15 +37,6 @@ class ClassificationJob(ImageJob):
     @property
     def _is_explicit(self):
         return self._is_multiscale and self.config.model.explicit is not None
-
-    def split(self, model):
-        if self._is_explicit:
-            return None
-        if self._is_multiscale:
-            return EncoderSolverHead(
-                model.backbone.stem, model.backbone.deq, model.head
-            )
-        return super().split(model)
 
     def load_reference(self, state_dict):
         if self.config.model.name == "monotone":
@@ -105,14 +95,13 @@ class ClassificationJob(ImageJob):
     def num_layers(self):
         return int(self.config.model.explicit.network.rpartition("_")[2])
 
-    def measure(self, answer, budgets, model=None):
-        batches = self.batches(model, self.data.test)
-        return measure_at_budgets(answer, batches, accuracy, budgets)
+    def measure(self, predict, budgets, model=None, data=None):
+        batches = self.batches(model, data or self.data.test)
+        return measure_at_budgets(predict, batches, accuracy, budgets)
 
-    def group_problems(self, model):
+    def test_inputs(self, model):
         batches = self.batches(model, self.data.test).as_numpy_iterator()
-        images, labels = map(np.concatenate, zip(*batches, strict=True))
-        return [Group("test", images, labels)]
+        return {"test": np.concatenate([images for images, _ in batches])}
 
     def prepare_export(self, model):
         if self._is_multiscale:

@@ -2,6 +2,7 @@
 
 import functools
 
+from ...evaluation.budgets import equilibrium
 from ...runs.job import ArrayJob
 from ...runs.phases import phase_spans
 from .build import build, training_peak
@@ -33,7 +34,7 @@ class DefaultsJob(ArrayJob):
     def evaluate(self, model, budgets):
         """See `Job`. Also measures the model at its own budget, and the memory of a
         training step."""
-        own = self.equilibrium(model).solver.max_iter
+        own = equilibrium(model).solver.max_iter
         # Does not depend on the seed.
         memory = self.compiled.once(
             model, "memory", lambda: training_peak(self.config, self.training)

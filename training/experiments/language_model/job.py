@@ -8,10 +8,11 @@ import numpy as np
 
 from deq_keras import models
 from deq_keras.converters import locuslab
+from deq_keras.diagnostics import ModelParts
 from deq_keras.layers import SolveScope
 
 from ...errors import InputError, config_errors
-from ...evaluation.readout import BudgetBar, EncoderSolverHead, measure_at_budgets
+from ...evaluation.budgets import BudgetBar, equilibrium, measure_at_budgets
 from ...runs.components import STRATEGIES
 from ...runs.job import Job, batch_sizes
 from .text import (
@@ -157,11 +158,9 @@ class LanguageModelJob(Job):
         return self.watch_equilibrium(model, self.sample_inputs)
 
     def split(self, model):
-        causal_lm = model.causal_lm
-        layer = getattr(causal_lm.backbone, "deq", None)
-        if layer is None:
-            return None
-        return EncoderSolverHead(
+        # The memory of segments around the layer is no model, which could be split.
+        causal_lm, layer = model.causal_lm, equilibrium(model)
+        return ModelParts(
             causal_lm.backbone.token_embedding,
             layer,
             lambda state: causal_lm.softmax(layer.cell.features(state)),
@@ -174,26 +173,26 @@ class LanguageModelJob(Job):
         num_samples = self.config.evaluation.num_samples
         return sample_segments(self.text.validation, num_samples, length)
 
-    def measure_model(self, model, budgets):
-        segments = evaluation_segments(self.config.data, self._tested)
-        layer = self.equilibrium(model)
+    def measure_model(self, model, budgets, data=None, tol=None):
+        segments = data or evaluation_segments(self.config.data, self._tested)
+        layer = equilibrium(model)
         if layer is None:
             budgets = [model.causal_lm.backbone.num_layers]
-        return losses_at_budgets(model, layer, segments, budgets)
+        return losses_at_budgets(model, layer, segments, budgets, tol)
 
-    def measure(self, answer, budgets, model=None):
+    def measure(self, predict, budgets, model=None, data=None):
         memory_length = self.config.model.memory_length
         if memory_length:
             raise InputError(
                 "An export knows no segments before, so its loss is not that of this "
                 f"model. Received: model.memory_length={memory_length}."
             )
-        segments = evaluation_segments(self.config.data, self._tested)
+        segments = data or evaluation_segments(self.config.data, self._tested)
         batches = segments.map(
             lambda examples, targets: (examples["token_ids"], targets)
         )
         return measure_at_budgets(
-            answer, batches, token_losses, budgets, loss_and_perplexity
+            predict, batches, token_losses, budgets, loss_and_perplexity
         )
 
     def prepare_export(self, model):
@@ -226,10 +225,8 @@ def assemble(config, preprocessor, backbone_cls, task_cls, arguments, **of_task)
     return models.NextTokenLossModel(causal_lm, name="language_model")
 
 
-def losses_at_budgets(model, layer, segments, budgets):
+def losses_at_budgets(model, layer, segments, budgets, tol=None):
     """Measures the loss of a text at each budget.
-
-    The solver's own tolerance applies, so solves can use less than the budget.
 
     Args:
         model: A `NextTokenLossModel`.
@@ -237,6 +234,8 @@ def losses_at_budgets(model, layer, segments, budgets):
             only budget is the number of its layers.
         segments: Dataset of examples in the order of the text.
         budgets: List of positive integers, each a `max_iter`.
+        tol: Non-negative float. Tolerance of the solves. Defaults to `None`, the
+            tolerance of the solver.
 
     Returns:
         List of dicts with `budget`, `loss` (nats per token), `perplexity`, the means
@@ -245,7 +244,7 @@ def losses_at_budgets(model, layer, segments, budgets):
     model.compile(keras.optimizers.SGD())
     rows, bar = [], BudgetBar(budgets, len(segments))
     for budget in budgets:
-        scope = SolveScope(layer, max_iter=budget) if layer else nullcontext()
+        scope = SolveScope(layer, budget, tol) if layer else nullcontext()
         with scope:
             logs = model.evaluate(
                 segments, verbose=0, callbacks=[_Counted(bar, budget)], return_dict=True

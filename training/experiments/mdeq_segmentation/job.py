@@ -4,11 +4,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+import deq_keras
 from deq_keras import models
 
 from ...data.segmentation import IGNORED, evaluation_batches, load, sample
 from ...errors import InputError, config_errors
-from ...evaluation.readout import EncoderSolverHead, measure_at_budgets
+from ...evaluation.budgets import measure_at_budgets
 from ...files.atomic_file import replacing
 from ...runs.job import ImageJob
 from ..classification.mdeq import build_backbone, convert, converter, normalization_of
@@ -60,17 +61,15 @@ class MDEQSegmentationJob(ImageJob):
         images = sample(self.data.validation, self.config.evaluation.num_samples)
         return self.watch_equilibrium(model, model.preprocessor(images))
 
-    def split(self, model):
-        return EncoderSolverHead(model.backbone.stem, model.backbone.deq, model.head)
-
     def evaluate(self, model, budgets):
         """See `Job`. Writes overlays at the largest budget into the folder."""
         found = super().evaluate(model, budgets)
         self._write_overlays(model, max(budgets))
         return found
 
-    def measure(self, answer, budgets, model=None):
-        batches, names = self.batches(model, self.data.test), self.data.classes.names
+    def measure(self, predict, budgets, model=None, data=None):
+        batches = self.batches(model, data or self.data.test)
+        names = self.data.classes.names
 
         def score(logits, labels):
             predicted, labels = np.argmax(logits, axis=-1), np.asarray(labels)
@@ -79,17 +78,17 @@ class MDEQSegmentationJob(ImageJob):
         def summarize(scores):
             return segmentation_scores(sum(s["confusion"] for s in scores), names)
 
-        return measure_at_budgets(answer, batches, score, budgets, summarize)
+        return measure_at_budgets(predict, batches, score, budgets, summarize)
 
     def _write_overlays(self, model, budget):
-        answer = self.opened(model).answer()
+        predict = deq_keras.diagnostics.Predictor(model)
         folder, palette = self.folder / "overlays", self.data.classes.palette
         folder.mkdir(exist_ok=True)
         samples = self.data.test.part(0, self.config.evaluation.num_overlays)
         if not len(samples):
             return
         for index, (images, labels) in enumerate(evaluation_batches(samples, 1)):
-            logits, _ = answer(model.preprocessor(images), budget)
+            logits = predict(model.preprocessor(images), budget).outputs
             predicted = np.argmax(logits, axis=-1)
             for name, classes in (("predicted", predicted), ("labels", labels)):
                 path = folder / f"{index:03d}-{name}.png"

@@ -113,19 +113,6 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 
-def check_iteration(phase):
-    """Raises `InputError` unless one solve of a phase yields results at all budgets."""
-    with config_errors("model.solver"):
-        solver = deq_keras.solvers.get(phase.solver)
-    is_one = isinstance(solver, deq_keras.solvers.FixedPointIteration)
-    if not is_one or solver.patience is not None:
-        raise InputError(
-            "The last phase must have a fixed_point_iteration without `patience`: one "
-            "solve then shows the answers at all budgets. Received: "
-            f"solver={phase.solver!r}."
-        )
-
-
 def _input_size(task):
     """Returns the shape of an input; an axis that differs between levels is `None`."""
     least, most = map(task.input_shape, (task.levels.minimum, task.levels.maximum))

@@ -1,10 +1,8 @@
 """Builds, trains and evaluates a reasoner."""
 
-import numpy as np
-
 from deq_keras.metrics import ExactMatch
 
-from ...data.reasoning import held_out_examples, read_mazes, read_puzzles, solved
+from ...data.reasoning import held_out_examples, read_mazes, read_puzzles
 from ...data.reasoning.dataset import (
     example_specs,
     in_batches,
@@ -12,18 +10,11 @@ from ...data.reasoning.dataset import (
     validation_batches,
 )
 from ...errors import InputError
-from ...evaluation.readout import measure_at_budgets, split_reasoner
-from ...evaluation.settling import correlation
+from ...evaluation.budgets import measure_at_budgets
 from ...files import records
 from ...runs.job import Job, in_segments
-from ...runs.phases import phase_spans
-from .build import (
-    SmoothedCrossEntropy,
-    build_reasoner,
-    build_task,
-    check_iteration,
-)
-from .level_measurement import LevelMeasurement, level_group
+from .build import SmoothedCrossEntropy, build_reasoner, build_task
+from .level_measurement import LevelMeasurement, correlation, exact_match
 from .pictures import check_picture, draw_solving, plot_accuracy
 from .tables import LEVELS
 
@@ -55,8 +46,6 @@ class ReasoningJob(Job):
         return self.config.data.updates_per_epoch
 
     def build_model(self):
-        spans = phase_spans(self.config, self.steps_per_epoch)
-        check_iteration(spans[-1].phase)
         if self.config.evaluation.picture is not None:
             check_picture(self.data, self.config.evaluation.picture.level)
         return build_reasoner(self.config.model, self.data, self.config.precision)
@@ -90,9 +79,6 @@ class ReasoningJob(Job):
             "steps_per_epoch": self.steps_per_epoch,
         }
 
-    def split(self, model):
-        return split_reasoner(model)
-
     def select_samples(self):
         first = self._examples(self.config.data.test[0])
         return first.inputs[: self.config.evaluation.num_samples]
@@ -103,8 +89,7 @@ class ReasoningJob(Job):
         )
 
     def evaluate(self, model, budgets):
-        """See `Job`. Returns the rows of the last test level, from one solve without a
-        tolerance.
+        """See `Job`. Returns the rows of the last test level.
 
         Writes the measurements of all levels, their plot and a picture into the folder.
         """
@@ -129,30 +114,27 @@ class ReasoningJob(Job):
         path = self.folder / f"{self.data.name}.gif"
         draw_solving(path, self.data, model, examples, picture.evaluations)
 
-    def measure(self, answer, budgets, model=None):
-        return self._exact(answer, [self._examples(self.config.data.test[-1])], budgets)
+    def measure(self, predict, budgets, model=None, data=None):
+        size = self.config.data.evaluation_batch_size
+        groups = data or [self._examples(self.config.data.test[-1])]
+        batches = [batch for group in groups for batch in in_batches(group, size)]
+        pairs = [(batch.inputs, batch) for batch in batches]
+        return measure_at_budgets(predict, pairs, _exact_match, budgets)
 
-    def evaluate_file(self, model, path, budgets):
+    def read_problems(self, path):
         if self.data.name not in _READERS:
             raise InputError(
                 f"Files are read for the tasks {', '.join(_READERS)}. Received: the "
                 f"task {self.data.name}, data={path}."
             )
-        groups = _READERS[self.data.name](path)
-        return self._exact(self.opened(model).answer(), groups, budgets)
+        return _READERS[self.data.name](path)
 
-    def _exact(self, answer, groups, budgets):
-        size = self.config.data.evaluation_batch_size
-        batches = [batch for group in groups for batch in in_batches(group, size)]
-        pairs = [(batch.inputs, batch) for batch in batches]
-        return measure_at_budgets(answer, pairs, _exact_match, budgets)
-
-    def group_problems(self, model):
-        cell = model.backbone.deq.cell
-        return [
-            level_group(test.level, self._examples(test), cell)
+    def test_inputs(self, model):
+        del model
+        return {
+            f"level {test.level}": self._examples(test).inputs
             for test in self.config.data.test
-        ]
+        }
 
     def prepare_export(self, model):
         return model, self.sample_inputs[:2]
@@ -176,5 +158,4 @@ def _line(level):
 
 
 def _exact_match(logits, batch):
-    """Returns whether each problem in `Examples` is solved."""
-    return {"exact_match": solved(np.argmax(logits, axis=-1), batch)}
+    return {"exact_match": exact_match(logits, batch)["exact_match"]}

@@ -1,47 +1,42 @@
 """Measurements of a trained reasoner at one level."""
 
+import math
+
 import numpy as np
 import tensorflow as tf
 
-from deq_keras import multistart, solvers
+from deq_keras import diagnostics, multistart, solvers
 
-from ...data.reasoning import solved
+from ...data.reasoning import least_evaluations, solved
 from ...data.reasoning.dataset import in_batches
-from ...evaluation.audit import Group, GroupMeasurement, of_layer
-from ...evaluation.readout import split_reasoner
-from ...evaluation.settling import evaluations_until, finite, floor
+from ...evaluation.budgets import measure_at_budgets, predictor
 
 # The alignment score compares with the first one.
-_STARTS = ("other", "normal")
+_OTHERS = ("other", "normal")
 _SELECTIONS = ("residual", "vote")
 
 
-class LevelMeasurement(GroupMeasurement):
+class LevelMeasurement:
     """Measures a reasoner at single levels.
 
     Args:
-        model: A `ReasonerTagger` whose solver is a `FixedPointIteration`.
+        model: A `ReasonerTagger`.
         config: The `ReasoningConfig` of the model.
         budgets: Positive integers. Numbers of evaluations.
     """
 
     def __init__(self, model, config, budgets):
-        audited = of_layer(split_reasoner(model))
-        super().__init__(
-            audited.model,
-            sorted(set(budgets)),
-            audited.solver,
-            config.data.evaluation_batch_size,
-            config.seed,
-            _STARTS,
-            config.evaluation.max_iter,
-        )
-        self._reasoner = model
-        self._layer = model.backbone.deq
+        self._model = model
+        self._budgets = sorted(set(budgets))
+        self._config = config
         self._restarts = config.evaluation.restarts
+        self._predict = predictor(model)
         # Traced once for all batch sizes and all levels.
-        problems = tf.TensorSpec(model.input.shape, model.input.dtype)
-        self._selected = tf.function(self._selected_of, [problems], autograph=False)
+        problems = [tf.TensorSpec(model.input.shape, model.input.dtype)]
+        self._compare, self._selected = (
+            tf.function(function, problems, autograph=False)
+            for function in (self._compared, self._selected_of)
+        )
 
     def __call__(self, level, examples):
         """Measures one level.
@@ -58,98 +53,136 @@ class LevelMeasurement(GroupMeasurement):
             `budgets`: List with one dict per budget: `budget`; `exact_match`, the
                 fraction of examples with all positions correct; `accuracy`, the
                 fraction of correct weighted positions; `residual`, the median;
-                `evaluations`, the mean number until the tolerance was met, at most the
-                budget; `converged`, the fraction of examples that met the tolerance.
-            `evaluations`: Evaluations of each example until it met the tolerance, at
-                most the largest budget.
+                `evaluations`, the mean number; `converged`, the fraction of examples
+                that met the tolerance.
+            `evaluations`: Evaluations of each example at the largest budget.
             `difficulty`: Difficulty of each example, as the task defines it.
             `correlation`: Spearman's, of `evaluations` and `difficulty`.
             `overthinking`: `exact_match` at the best budget minus `exact_match` at ten
                 times this budget.
-            `alignment`: Mean `alignment_score` over initial states.
-            `agreement`: Mean `answer_agreement` over initial states.
+            `alignment`: Mean `alignment_score` with the equilibria of other examples.
+            `agreement`: Mean `prediction_agreement` over initial states.
             `restarts`: Fractions of exact results with the solver's own budget and
                 tolerance: of the `first` initial state, and of the results selected by
                 `residual` and by `vote`.
         """
-        group = level_group(level, examples, self._layer.cell)
-        found, curves, residuals = self.measured(group)
-        batches = in_batches(examples, self._batch_size)
-        accuracy = _of_positions(curves, batches)
-        evaluations, has_converged = evaluations_until(self._solver.tol, residuals)
-        rows = [
-            {
-                "budget": budget,
-                "exact_match": exact,
-                "accuracy": of_positions,
-                "residual": finite(np.median(residuals[budget - 1])),
-                "evaluations": float(np.minimum(evaluations, budget).mean()),
-                "converged": float(np.mean(has_converged & (evaluations <= budget))),
-            }
-            for budget, exact, of_positions in zip(
-                found.budgets, found.exact, accuracy, strict=True
-            )
-        ]
+        batches = in_batches(examples, self._config.data.evaluation_batch_size)
+        rows = measure_at_budgets(
+            self._predict,
+            [(batch.inputs, batch) for batch in batches],
+            exact_match,
+            self._budgets,
+            _summary,
+        )
+        evaluations = [row.pop("evaluations_of_each") for row in rows][-1]
+        reach = getattr(self._model.backbone.deq.cell, "reach", None)
+        compared = [self._compare(batch.inputs) for batch in batches]
+        alignment, agreement = (
+            np.concatenate(parts) for parts in zip(*compared, strict=True)
+        )
+        difficulty = np.asarray(examples.difficulty).tolist()
         return {
             "level": level,
-            "examples": found.examples,
-            "floor": found.floor,
+            "examples": len(examples.inputs),
+            "floor": reach and int(np.max(least_evaluations(examples.distance, reach))),
             "budgets": rows,
-            "evaluations": found.evaluations,
-            "difficulty": found.difficulty,
-            "correlation": found.correlation,
-            "overthinking": found.overthinking,
-            "alignment": found.starts[0].alignment,
-            "agreement": found.agreement,
+            "evaluations": evaluations,
+            "difficulty": difficulty,
+            "correlation": correlation(evaluations, difficulty),
+            "overthinking": overthinking(
+                self._budgets, [row["exact_match"] for row in rows]
+            ),
+            "alignment": _finite(alignment.mean()),
+            "agreement": float(agreement.mean()),
             "restarts": self._of_restarts(batches),
         }
+
+    def _compared(self, inputs):
+        """Returns the alignment with the equilibria of other examples and the agreement
+        of the predictions, `(batch,)` each."""
+        found = diagnostics.compare_initial_states(
+            self._model,
+            inputs,
+            _OTHERS,
+            self._config.evaluation.max_iter,
+            self._config.seed,
+        )
+        predictions = tf.argmax(found.outputs, axis=-1)
+        return found.alignment[0], diagnostics.prediction_agreement(predictions)
 
     def _of_restarts(self, batches):
         if self._restarts is None:
             return None
         found = []
         for batch in batches:
-            answers = self._selected(batch.inputs).numpy()
-            found.append([solved(chosen, batch) for chosen in answers])
+            selected = self._selected(batch.inputs).numpy()
+            found.append([solved(predictions, batch) for predictions in selected])
         shares = np.concatenate(found, axis=1).mean(axis=1).tolist()
         return dict(zip(("first", *_SELECTIONS), shares, strict=True))
 
     def _selected_of(self, inputs):
         """Returns the predictions of the first initial state and of each selection,
         `(1 + selections, batch, *positions)`."""
-        encoded = self._reasoner.backbone.encode(inputs)
+        layer = self._model.backbone.deq
+        encoded = self._model.backbone.encode(inputs)
         solutions = [
-            self._layer.solve(encoded),
+            layer.solve(encoded),
             *(
                 multistart.solve(
-                    self._layer,
+                    layer,
                     encoded,
                     self._restarts,
                     select,
-                    self._answer,
-                    solvers.SolveRequest(seed=self._seed),
+                    self._predictions,
+                    solvers.SolveRequest(seed=self._config.seed),
                 )
                 for select in _SELECTIONS
             ),
         ]
-        return tf.stack([self._answer(solution.value) for solution in solutions])
+        return tf.stack([self._predictions(solution.value) for solution in solutions])
 
-    def _answer(self, state):
-        return tf.argmax(self._reasoner.head(state), axis=-1, output_type=tf.int32)
-
-
-def level_group(level, examples, cell):
-    """Returns the `Group` of the `Examples` of a level, for a model with a cell."""
-    inputs, targets, weights, difficulty, distance = examples
-    least = floor(distance, getattr(cell, "reach", None))
-    return Group(f"level {level}", inputs, targets, weights, difficulty, least)
+    def _predictions(self, state):
+        return tf.argmax(self._model.head(state), axis=-1, output_type=tf.int32)
 
 
-def _of_positions(curves, batches):
-    """Returns the list of fractions of correct weighted positions at each budget."""
-    hits = []
-    for curve, batch in zip(curves, batches, strict=True):
-        is_right = (curve.answers.numpy() == batch.targets) * batch.weights
-        hits.append(is_right.reshape(len(is_right), -1).sum(axis=1))
-    num_positions = sum(batch.weights.sum() for batch in batches)
-    return (np.sum(hits, axis=0) / num_positions).tolist()
+def exact_match(logits, batch):
+    """Returns whether each problem in `Examples` is solved, and the numbers of correct
+    and of all weighted positions."""
+    predictions, weights = np.argmax(logits, axis=-1), np.asarray(batch.weights)
+    axes = tuple(range(1, weights.ndim))
+    return {
+        "exact_match": solved(predictions, batch),
+        "correct": np.sum((predictions == batch.targets) * weights, axis=axes),
+        "positions": np.sum(weights, axis=axes),
+    }
+
+
+def correlation(first, second):
+    """Returns Spearman's rank correlation, or `None` if an argument is constant."""
+    return _finite(diagnostics.rank_correlation(first, second))
+
+
+def overthinking(budgets, accuracy):
+    """Returns the accuracy lost from the best budget to ten times this budget, or
+    `None` if no budget is ten times another."""
+    if not any(10 * budget in budgets for budget in budgets):
+        return None
+    return diagnostics.overthinking(budgets, accuracy)
+
+
+def _summary(batches):
+    """Returns the numbers of a row, and the evaluations of each example."""
+    values = {
+        name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]
+    }
+    return {
+        "exact_match": float(values["exact_match"].mean()),
+        "accuracy": float(values["correct"].sum() / values["positions"].sum()),
+        "residual": _finite(np.median(values["residual"])),
+        "evaluations_of_each": values["evaluations"].tolist(),
+    }
+
+
+def _finite(number):
+    """Returns a finite number as a float. Returns `None` otherwise, for JSON."""
+    return float(number) if math.isfinite(number) else None

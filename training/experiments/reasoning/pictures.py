@@ -1,15 +1,16 @@
 """Plots of reasoners, and animations of how they solve a problem."""
 
+import keras
 import numpy as np
-import tensorflow as tf
 from matplotlib.animation import PillowWriter
 from matplotlib.figure import Figure
 
+from deq_keras import diagnostics
+
 from ...errors import InputError
-from ...evaluation.audit import of_layer
-from ...evaluation.readout import split_reasoner
 from ...files.atomic_file import replacing
 
+MOST_FRAMES = 60
 _FRAMES_PER_SECOND = 8
 # Duration of the last frame, in frames.
 _LAST = 16
@@ -62,17 +63,17 @@ def draw_solving(path, task, model, examples, num_evaluations):
     Args:
         path: Path of the file.
         task: The `ReasoningTask`.
-        model: A `ReasonerTagger` whose solver is a `FixedPointIteration`.
+        model: A `ReasonerTagger`.
         examples: `Examples` of the task.
-        num_evaluations: Positive integer. Number of evaluations. The GIF has one frame
-            before each evaluation and one after the last.
+        num_evaluations: Positive integer. Number of evaluations. The GIF has at most
+            about 60 frames.
     """
     frames = probabilities(model, examples.inputs[:1], num_evaluations)
-    draw(path, task, examples, frames, range(num_evaluations + 1))
+    draw(path, task, examples, frames, spread(num_evaluations, MOST_FRAMES))
 
 
 def draw(path, task, examples, frames, evaluations):
-    """Writes a GIF of the first example, with a frame per evaluation.
+    """Writes a GIF of the first example, with a frame for each of some evaluations.
 
     In a maze, corridors change from white to blue with their probability to be on the
     path. On a Sudoku, given digits are black. Other cells show the most likely digit,
@@ -84,7 +85,7 @@ def draw(path, task, examples, frames, evaluations):
         task: The `ReasoningTask`.
         examples: `Examples` of the task.
         frames: Float array, what `probabilities` returns.
-        evaluations: Sequence of integers. Evaluations to show.
+        evaluations: Sequence of integers. Evaluations to show, from 1.
     """
     figure = Figure(figsize=(4, 4.3))
     # An automatic layout would change from frame to frame.
@@ -93,7 +94,7 @@ def draw(path, task, examples, frames, evaluations):
     with replacing(path) as temporary, writer.saving(figure, temporary, _GIF_DPI):
         for evaluation in evaluations:
             axes.clear()
-            _draw_frame(axes, task, examples, frames[evaluation], evaluation)
+            _draw_frame(axes, task, examples, frames[evaluation - 1], evaluation)
             writer.grab_frame()
         for _ in range(_LAST - 1):
             writer.grab_frame()
@@ -109,12 +110,14 @@ def draw_panels(path, task, examples, frames, evaluations):
         task: The `ReasoningTask`.
         examples: `Examples` of the task.
         frames: Float array, what `probabilities` returns.
-        evaluations: Sequence of integers. Evaluations to show.
+        evaluations: Sequence of integers. Evaluations to show, from 1.
     """
     figure = Figure(figsize=(2 * len(evaluations), 2.2), layout="constrained")
     panels = figure.subplots(1, len(evaluations), squeeze=False)[0]
     for axes, evaluation in zip(panels, evaluations, strict=True):
-        _draw_frame(axes, task, examples, frames[evaluation], evaluation, is_panel=True)
+        _draw_frame(
+            axes, task, examples, frames[evaluation - 1], evaluation, is_panel=True
+        )
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=300)
 
@@ -140,33 +143,24 @@ def check_picture(task, level):
 
 
 def probabilities(model, inputs, num_evaluations):
-    """Returns the class probabilities of the initial state and after each evaluation.
+    """Returns the class probabilities after each evaluation, without a tolerance.
 
     Args:
-        model: A `ReasonerTagger` whose solver is a `FixedPointIteration`.
+        model: A `ReasonerTagger`.
         inputs: Array of one problem.
         num_evaluations: Positive integer. Number of evaluations.
 
     Returns:
-        Float array `(1 + evaluations, *positions, classes)`.
+        Float array `(evaluations, *positions, classes)`.
     """
-    parts, solver, _ = of_layer(split_reasoner(model))
-
-    @tf.function
-    def trajectory(inputs):
-        injection = parts.inject(inputs)
-        states = tf.TensorArray(tf.float32, num_evaluations + 1)
-        state = parts.initial_state(injection)
-        for evaluation in tf.range(num_evaluations):
-            states = states.write(evaluation, _softmax(model, state))
-            state += solver.damping * (parts.step(state, injection) - state)
-        return states.write(num_evaluations, _softmax(model, state)).stack()
-
-    return trajectory(inputs).numpy()[:, 0]
+    states = diagnostics.iterates(model, inputs, num_evaluations)[:, 0]
+    return keras.ops.convert_to_numpy(keras.ops.softmax(model.head(states)))
 
 
-def _softmax(model, state):
-    return tf.nn.softmax(tf.cast(model.head(state), tf.float32))
+def spread(last, count):
+    """Returns at most about `count` integers from 1 to `last`, both included."""
+    stride = max(1, -(-last // count))
+    return [*range(1, last, stride), last]
 
 
 def _draw_maze(axes, maze, probabilities, truth, task, is_panel):

@@ -68,8 +68,7 @@ class ModelConfig(Components):
         embedding_units: Positive integer or null. Features of the token embedding,
             equal to the `units` of a cell that has this argument. Null for tasks whose
             inputs have channels.
-        solver: Solver of the layer. The last phase requires a fixed-point iteration,
-            whose single solve yields the results at all budgets.
+        solver: Solver of the layer.
     """
 
     solver: keys.Component = "fixed_point_iteration"
@@ -84,8 +83,8 @@ class PictureConfig(Config):
 
     Args:
         level: Integer. Level of the held-out problem.
-        evaluations: Positive integer, at most 500. Number of evaluations. The animation
-            has one frame before each evaluation and one after the last.
+        evaluations: Positive integer, at most 500. Number of evaluations to show. The
+            animation has at most about 60 frames.
     """
 
     level: _Level

@@ -3,11 +3,8 @@
 import functools
 
 import keras
-import numpy as np
-import tensorflow as tf
 
 from ...errors import config_errors
-from ...evaluation.readout import explicit_answer, measure_at_budgets
 from ...runs.job import ArrayJob
 from ...runs.phases import equilibrium
 from . import games, graphs, optimization, steady_states
@@ -50,9 +47,6 @@ class WorldJob(ArrayJob):
             outputs = self.task.decode(layer(self.task.encode(inputs)))
             return keras.Model(inputs, outputs)
 
-    def split(self, model):
-        return None if self.config.model.network == "plain" else super().split(model)
-
     def loss(self):
         return self.task.loss
 
@@ -61,26 +55,8 @@ class WorldJob(ArrayJob):
 
     def evaluate(self, model, budgets):
         """See `Job`. Also measures all test sets at the largest budget."""
-        opened, budget = self.opened(model), max(budgets)
-        answer = opened.answer() if opened else explicit_answer(model, 1)
         sets = {
-            name: self._measure(answer, pair, budget)
+            name: self.measure_model(model, [max(budgets)], pair)[0]
             for name, pair in self.data(self.config.seed)[2].items()
         }
         return {**super().evaluate(model, budgets), "test_sets": sets}
-
-    def _measure(self, answer, pair, budget):
-        batches = tf.data.Dataset.from_tensor_slices(pair)
-
-        def error(pairs):
-            arrays = map(np.concatenate, zip(*pairs, strict=True))
-            return {"error": float(self.score(*arrays))}
-
-        (row,) = measure_at_budgets(
-            answer,
-            batches.batch(self.evaluation_batch_size),
-            lambda *one: [np.asarray(array) for array in one],
-            [budget],
-            error,
-        )
-        return row

@@ -33,6 +33,8 @@ class EquilibriumCell(CompositeLayer):
         default_regularizer: The same for its regularizer.
         default_solver: The same for its solver, unless the gradient differentiates
             iterates.
+        solver_dtype: String. Dtype in which `call` computes, which limits the tolerance
+            of a default solver. Defaults to the compute dtype.
 
     Example:
 
@@ -59,6 +61,10 @@ class EquilibriumCell(CompositeLayer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True  # The state carries the mask of the `DEQ` layer.
+
+    @property
+    def solver_dtype(self) -> str:
+        return self.compute_dtype
 
     def inject(self, inputs: Nest, training: bool = False) -> Nest:
         """Returns the injection u: a nest of everything that is constant in a solve.

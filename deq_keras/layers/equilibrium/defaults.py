@@ -10,7 +10,6 @@ import tensorflow as tf
 from deq_keras import gradients, regularizers, solvers
 from deq_keras.core.rounding import product_epsilon
 from deq_keras.core.serialization import Config
-from deq_keras.layers.equilibrium.cell_problem import declares
 
 # The truncated gradient differentiates up to 12 steps after free steps. A solver with
 # less than twice this budget would take fewer steps than most training steps.
@@ -69,13 +68,10 @@ def choose_components(
         reasons[name] = f"{chosen!r}: {reason}."
         return chosen
 
-    is_monotone = declares(cell, "operator_splitting")
     has_own_tolerance = solver != "auto" and not isinstance(solver, str)
     choice: tuple[str | None, str]
     penalty: tuple[str | None, str]
-    if is_monotone:
-        choice = "implicit", "a monotone cell has an equilibrium, found to a tolerance"
-    elif solver == "auto":
+    if solver == "auto":
         choice = "truncated", "it trains tasks in which information travels, too"
     else:
         choice = _gradient_of_solver(solvers.get_fixed_point_solver(solver))
@@ -88,16 +84,12 @@ def choose_components(
             # What the cell prefers need not take the steps of the gradient.
             reasons["solver"] = "{!r}: {}.".format(*choice)
             solver = "fixed_point_iteration"
-    elif is_monotone:
-        choice = "peaceman_rachford", "it converges for every monotone cell"
-        penalty = None, "a monotone cell needs no penalty"
     else:
         choice = "anderson", "the gradient needs an equilibrium and no trajectory"
         penalty = "contraction", "the gradient needs an equilibrium that contracts"
     found = solvers.get_fixed_point_solver(resolve("solver", solver, *choice))
     regularizer = regularizers.get(resolve("regularizer", regularizer, *penalty))
-    # Monotone cells are solved in float32 or better, regardless of their dtype.
-    dtype = "float32" if is_monotone else cell.compute_dtype
+    dtype = getattr(cell, "solver_dtype", cell.compute_dtype)
     found = _with_reachable_tolerance(found, dtype, has_own_tolerance)
     return Components(found, gradient, regularizer, reasons)
 

@@ -86,19 +86,18 @@ class DEQ(keras.layers.Layer):
             by name gets a tolerance of `1e-3`, or the machine epsilon of the compute
             dtype if it is larger. Defaults to `"auto"`: `"fixed_point_iteration"` if
             the gradient differentiates iterates (`"truncated"`, `"unrolled"`);
-            otherwise the cell's `default_solver`, if it has one; `"peaceman_rachford"`
-            for a monotone cell; else `"anderson"`.
+            otherwise the cell's `default_solver`, if it has one; else `"anderson"`.
         gradient: Differentiates z*. A name, a config dict or an `EquilibriumGradient`.
-            Defaults to `"auto"`: the cell's `default_gradient`, if it has one;
-            `"implicit"` for a monotone cell; else `"truncated"`, which also trains
-            tasks that propagate information over long distances. It takes plain steps;
-            if `solver` computes another function, `"auto"` selects a gradient that uses
-            the solver: `"unrolled"` for a `FixedPointIteration` with a `max_iter` below
-            24, and `"neumann"` for other solvers and for a `patience`.
+            Defaults to `"auto"`: the cell's `default_gradient`, if it has one; else
+            `"truncated"`, which also trains tasks that propagate information over long
+            distances. It takes plain steps; if `solver` computes another function,
+            `"auto"` selects a gradient that uses the solver: `"unrolled"` for a
+            `FixedPointIteration` with a `max_iter` below 24, and `"neumann"` for other
+            solvers and for a `patience`.
         regularizer: Constrains f in training. A name, a config dict, an
             `EquilibriumRegularizer`, or `None`. Defaults to `"auto"`: the cell's
             `default_regularizer`, if it has one; `"residual"` if the gradient
-            differentiates iterates; `None` for a monotone cell; else `"contraction"`.
+            differentiates iterates; else `"contraction"`.
         seed: Integer, or `None` for a random seed. Seeds all random draws of training:
             regularizer probes, initial states, step counts, budgets and noise.
         max_iter_jitter: Integer in [0, max_iter of the solver). The budget of each

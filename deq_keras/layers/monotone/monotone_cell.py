@@ -57,6 +57,21 @@ class MonotoneCell(EquilibriumCell):
         """Returns the dtype in which W and its resolvent are computed, a string."""
         return wide_dtype(self.compute_dtype)
 
+    # The defaults hold as long as `operator_splitting` describes the cell.
+
+    @property
+    def default_gradient(self):
+        return "implicit" if declares(self, "operator_splitting") else "auto"
+
+    @property
+    def default_solver(self):
+        # It converges for every monotone cell.
+        return "peaceman_rachford" if declares(self, "operator_splitting") else "auto"
+
+    @property
+    def default_regularizer(self):
+        return None if declares(self, "operator_splitting") else "auto"
+
     def linear(self, state, operator):
         """Returns W z.
 

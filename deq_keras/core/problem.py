@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -18,11 +18,52 @@ from deq_keras.core.graphs import (
     stateless_scope,
 )
 from deq_keras.core.linearization import Linearization, linearize
-from deq_keras.core.splitting import Splitting
 from deq_keras.core.structure import Nest, masked
 
 # Default of arguments for which `None` is a meaningful value.
 _KEEP = object()
+
+
+class FixedPointFunction:
+    """A function f(z, u) that states more about itself than a Python function can.
+
+    A class that inherits from it overrides what applies to its f.
+    """
+
+    @property
+    def variables(self) -> Sequence[keras.Variable]:
+        """The Keras variables that f reads."""
+        return ()
+
+    @property
+    def reads_keras_mask(self) -> bool:
+        """Whether the state carries the problem's mask, as tensors in Keras do."""
+        return False
+
+    def __call__(self, state: Nest, injection: Nest) -> Nest:
+        """Returns f(z, u), a nest like the state."""
+        raise NotImplementedError
+
+    def splitting(self, injection: Nest) -> Any:
+        """Returns the `deq_keras.solvers.Splitting` of f, or `None`."""
+        return None
+
+    def constant_term(self, injection: Nest) -> Nest | None:
+        """Returns f(0, u) if f is affine in z, else `None`."""
+        return None
+
+
+class _PlainFunction(FixedPointFunction):
+    """A Python function of a state and an injection."""
+
+    def __init__(self, fn: Callable[[Nest, Nest], Nest]) -> None:
+        self.fn = fn
+
+    def __call__(self, state: Nest, injection: Nest) -> Nest:
+        return self.fn(state, injection)
+
+    def __repr__(self) -> str:
+        return repr(self.fn)
 
 
 class FixedPointProblem:
@@ -32,13 +73,10 @@ class FixedPointProblem:
     problems: for some samples (`rows`), or for other tensors (`bound`, `gated`).
 
     Args:
-        fn: Function `(state, injection) -> state`. Optional attributes: `variables`,
-            the list of Keras variables that it reads; `splitting`, a function from an
-            injection to the `Splitting` of f; `constant_term`, a function from an
-            injection to f(0, u) if f is affine in z; and `reads_keras_mask`, whether
-            the state carries the mask, as tensors in Keras do. If f is non-finite where
-            a training step differentiates it, these variables and the injection get no
-            gradient, but other tensors that `fn` captures get a non-finite one.
+        fn: Function `(state, injection) -> state`, or a `FixedPointFunction`. If f is
+            non-finite where a training step differentiates it, its `variables` and the
+            injection get no gradient, but other tensors that `fn` captures get a
+            non-finite one.
         injection: Nest of tensors u. Defaults to `()`, an empty injection.
         mask: Boolean tensor `(batch, ...)`, false at positions of the state that are
             padding; they stay zero. Defaults to `None`.
@@ -59,13 +97,15 @@ class FixedPointProblem:
 
     def __init__(
         self,
-        fn: Callable[[Nest, Nest], Nest],
+        fn: Callable[[Nest, Nest], Nest] | FixedPointFunction,
         injection: Nest = (),
         mask: tf.Tensor | None = None,
         has_rows: Nest | Callable[[], Nest] | None = None,
         is_usable: tf.Tensor | None = None,
     ) -> None:
-        self.fn = fn
+        if not isinstance(fn, FixedPointFunction):
+            fn = _PlainFunction(fn)
+        self.fn: FixedPointFunction = fn
         self.injection = injection
         self.mask = mask
         self._has_rows = has_rows
@@ -78,7 +118,7 @@ class FixedPointProblem:
         return fn if isinstance(fn, cls) else cls(lambda state, _: fn(state))
 
     def __call__(self, state: Nest) -> Nest:
-        if self.mask is not None and getattr(self.fn, "reads_keras_mask", False):
+        if self.mask is not None and self.fn.reads_keras_mask:
             state = with_keras_mask(state, self.mask)
         # Within this scope, Keras' layers read the problem's tensors in place of their
         # variables, so that gradients reach these tensors.
@@ -96,16 +136,15 @@ class FixedPointProblem:
         return value if self.mask is None else masked(value, self.mask)
 
     @property
-    def splitting(self) -> Splitting | None:
-        """The `Splitting` of f for the injection, or `None`."""
-        split = getattr(self.fn, "splitting", None)
-        return None if split is None or self.mask is not None else split(self.injection)
+    def splitting(self) -> Any:
+        """The `deq_keras.solvers.Splitting` of f for the injection, or `None`."""
+        return None if self.mask is not None else self.fn.splitting(self.injection)
 
     @property
     def constant_term(self) -> Nest | None:
         """f(0, u) if f is known to be affine in z, or `None`."""
-        constant = getattr(self.fn, "constant_term", None)
-        return None if constant is None else masked(constant(self.injection), self.mask)
+        constant = self.fn.constant_term(self.injection)
+        return None if constant is None else masked(constant, self.mask)
 
     @property
     def weights(self) -> list[tf.Tensor]:
@@ -217,7 +256,7 @@ class FixedPointProblem:
 
     @property
     def _variables(self) -> list[keras.Variable]:
-        return list(getattr(self.fn, "variables", ()))
+        return list(self.fn.variables)
 
 
 def keras_masks(inputs: Nest) -> Nest:

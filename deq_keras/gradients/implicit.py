@@ -1,6 +1,7 @@
 """The gradient of an equilibrium by the implicit function theorem."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -10,11 +11,10 @@ from deq_keras import solvers
 from deq_keras.core import nonfinite
 from deq_keras.core.custom_gradient import custom_gradient, guard_second_order
 from deq_keras.core.graphs import is_in_control_flow
-from deq_keras.core.linearization import Linearization, linearize
-from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.linearization import Linearization
+from deq_keras.core.problem import FixedPointFunction, FixedPointProblem
 from deq_keras.core.serialization import Config
-from deq_keras.core.splitting import Splitting
-from deq_keras.core.structure import Nest, at_least_float32, interpolate
+from deq_keras.core.structure import Nest, at_least_float32
 from deq_keras.gradients.adjoint_report import AdjointReport, adjoint_report
 from deq_keras.gradients.forward import (
     linearize_equilibrium,
@@ -156,7 +156,7 @@ def solve_implicitly(
     return Equilibrium(value, solution, linearization)
 
 
-class _AdjointFunction:
+class _AdjointFunction(FixedPointFunction):
     """The function (y, c) -> J^T y + c, with the Jacobian J of f at z*.
 
     Attributes:
@@ -186,62 +186,9 @@ class _AdjointFunction:
         """Returns the value at y = 0, which is c. It marks the function as affine."""
         return cotangent
 
-    def splitting(self, cotangent: Nest) -> Splitting | None:
-        """Returns the `Splitting` of the linear equation, if f has one."""
+    def splitting(self, cotangent: Nest) -> Any:
+        """Returns the splitting of the linear equation, if f has one."""
         splitting = self.problem.splitting
         if splitting is None:
             return None
-        # Splitting solvers use the resolvent (I + alpha (I - W))^-1, which is known
-        # for W, and its transpose for W^T.
-        point = tree.map_structure(at_least_float32, self.linearization.point)
-        return AdjointSplitting(splitting, point, cotangent)
-
-
-class AdjointSplitting(Splitting):
-    """The parts of y = J^T y + c with the Jacobian J = D W of f(z) = prox(W z + b).
-
-    With v = D y the equation is v = D (W^T v + c), which has the same form: D, the
-    derivative of prox at W z* + b, is the proximal map of v^T (D^-1 - I) v / 2. The
-    proximal map of alpha times that function is D / (D + alpha (1 - D)), or 0 if D = 0.
-
-    Args:
-        splitting: The `Splitting` of f.
-        point: Nest z*.
-        cotangent: Nest c, like it.
-    """
-
-    def __init__(self, splitting: Splitting, point: Nest, cotangent: Nest) -> None:
-        slope, proximal = _linearized(splitting, point)
-        super().__init__(
-            linear=_transposed(splitting.linear, point),
-            bias=cotangent,
-            resolvent=lambda alpha: _transposed(splitting.resolvent(alpha), point),
-            proximal=proximal,
-            derivative=lambda _: slope,
-        )
-
-    def to_auxiliary(self, state: Nest, alpha: float) -> Nest:
-        # The state y takes the place of W z + b.
-        return interpolate(self.proximal(state, 1.0), state, alpha)
-
-    def from_auxiliary(self, iterate: Nest, alpha: float) -> Nest:
-        return interpolate(self.proximal(iterate, alpha), iterate, 1.0 / alpha)
-
-
-def _linearized(
-    splitting: Splitting, point: Nest
-) -> tuple[Nest, Callable[[Nest, float], Nest]]:
-    """Returns the diagonal of D, and the proximal map of v^T (D^-1 - I) v / 2."""
-    slope = splitting.derivative(splitting.affine(point))
-
-    def proximal(state: Nest, alpha: float) -> Nest:
-        return tree.map_structure(
-            lambda leaf, d: leaf * d / (d + alpha * (1.0 - d)), state, slope
-        )
-
-    return slope, proximal
-
-
-def _transposed(linear: Callable[[Nest], Nest], point: Nest) -> Callable[[Nest], Nest]:
-    """Returns the transpose of a linear function of nests like `point`."""
-    return linearize(linear, point).vjp
+        return splitting.adjoint(self.linearization.point, cotangent)

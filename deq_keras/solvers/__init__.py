@@ -3,10 +3,9 @@
 import keras
 
 from deq_keras.core import serialization
-from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.problem import FixedPointFunction, FixedPointProblem
 from deq_keras.core.request import LoopOptions, SolveRequest
 from deq_keras.core.serialization import Config
-from deq_keras.core.splitting import Splitting
 from deq_keras.solvers.aitken import Aitken
 from deq_keras.solvers.anderson import Anderson
 from deq_keras.solvers.broyden import Broyden
@@ -25,6 +24,7 @@ from deq_keras.solvers.solution import (
     Solution,
 )
 from deq_keras.solvers.solver import FixedPointSolver
+from deq_keras.solvers.splitting import Splitting
 from deq_keras.solvers.stopping import Evaluation, UnchangedAnswer
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "BiCGStab",
     "Broyden",
     "Evaluation",
+    "FixedPointFunction",
     "FixedPointIteration",
     "FixedPointProblem",
     "FixedPointSolver",

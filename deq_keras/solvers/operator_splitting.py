@@ -13,10 +13,10 @@ from deq_keras.core.checks import check_positive
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.request import SolveRequest, check_request
 from deq_keras.core.serialization import Config, arguments_of
-from deq_keras.core.splitting import Splitting
 from deq_keras.core.structure import Nest, at_least_float32, interpolate, where_rows
 from deq_keras.solvers.solution import CONVERGED, Solution
 from deq_keras.solvers.solver import FixedPointSolver
+from deq_keras.solvers.splitting import Splitting
 from deq_keras.solvers.stopping import Evaluation
 
 

@@ -13,8 +13,10 @@ from tests.layers.cells import TanhCell, TwoScaleCell
 from tests.regimes import slow
 
 
-class Kernel:
+class Kernel(solvers.FixedPointFunction):
     """f(z, u) = tanh(z W + u), with W as the variable of f."""
+
+    variables = ()
 
     def __init__(self, kernel):
         self.variables = [keras.Variable(kernel, dtype=kernel.dtype)]

@@ -81,16 +81,17 @@ def test_checkpoints_do_not_change_the_gradient(solver, regime):
     scale = np.array([[1.0], [1e-3], [0.3]])
     inputs = tf.constant(scale * np.random.RandomState(0).normal(size=(3, FEATURES)))
 
-    def function(state, injection):
-        return tf.tanh(tf.matmul(state, kernel.value) + injection)
+    class Function(solvers.FixedPointFunction):
+        variables = (kernel,)
 
-    function.variables = [kernel]
+        def __call__(self, state, injection):
+            return tf.tanh(tf.matmul(state, kernel.value) + injection)
 
     def compute(inputs, gradient):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             found = gradient.solve(
-                solvers.FixedPointProblem(function, inputs),
+                solvers.FixedPointProblem(Function(), inputs),
                 SolveRequest(tf.zeros_like(inputs)),
                 solver(max_iter=5, tol=1e-5),
             )

@@ -31,7 +31,7 @@ SOLVERS = {
 SLOW = ("noisy", "aitken", "bicgstab")
 
 
-class Affine:
+class Affine(solvers.FixedPointFunction):
     """f(z) = 0.3 z + b, with what linear solvers need."""
 
     def __call__(self, state, bias):

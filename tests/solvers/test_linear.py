@@ -13,7 +13,7 @@ SOLVERS = (solvers.GMRES, solvers.BiCGStab)
 FEATURES = 6
 
 
-class Affine:
+class Affine(solvers.FixedPointFunction):
     """f(z) = L z + c, with a matrix for each sample."""
 
     def __init__(self, matrices):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core.structure import Nest
-from deq_keras.solvers import Splitting
+from deq_keras.solvers import FixedPointFunction, Splitting
 
 
 def is_functional(cell: keras.layers.Layer) -> bool:
@@ -63,7 +63,7 @@ def declares(cell: keras.layers.Layer, name: str) -> bool:
     )
 
 
-class CellFunction:
+class CellFunction(FixedPointFunction):
     """The function `(state, injection) -> state` of a cell.
 
     It does not keep the cell alive: gradient functions of a traced graph refer to it,

@@ -287,8 +287,8 @@ def test_runtime_maps_nan_to_a_number(target, stem, shape, tmp_path):
 
 
 class _Function(keras.layers.Layer):
-    def __init__(self, function):
-        super().__init__()
+    def __init__(self, function, **kwargs):
+        super().__init__(**kwargs)
         self.call = function
 
 
@@ -400,6 +400,41 @@ def test_other_inputs_raise(tmp_path):
     with pytest.raises(ValueError, match="not there"):
         serving.load(tmp_path / "model")
     assert not list(tmp_path.iterdir())
+    (tmp_path / "model.pt").touch()
+    with pytest.raises(ValueError, match="neither"):
+        serving.load(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("target", ["litert", "onnx"])
+def test_unsupported_operation_is_named(target, tmp_path):
+    layer = _Function(ops.erfinv, name="quantile")
+    model = keras.Sequential([keras.Input((4,)), layer])
+    with pytest.raises(serving.ExportError, match="(?s)Erfinv.*quantile"):
+        _exported(target, tmp_path, model)
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_collide_raise(tmp_path):
+    deq, inputs = layers.DEQ(TanhCell(4)), keras.Input((4,), name="x")
+    with pytest.raises(ValueError, match="Rename.*Received.*status"):
+        _exported("litert", tmp_path, keras.Model(inputs, {"status": deq(inputs)}))
+    with pytest.raises(ValueError, match="different names.*Received.*x"):
+        _exported("onnx", tmp_path, keras.Model(inputs, {"x": deq(inputs)}))
+    assert not list(tmp_path.iterdir())
+
+
+def test_check_uses_at_most_32_samples(tmp_path, monkeypatch):
+    sizes = []
+
+    def responses(path, runtime, requests):
+        sizes.extend(len(request["inputs"]) for request in requests)
+        raise serving.ExportError
+
+    monkeypatch.setattr(serving.check, "_responses", responses)
+    for count in (1, 8, 40):
+        with pytest.raises(serving.ExportError):
+            _exported("litert", tmp_path, _dense()[0], samples=np.ones((count, 4)))
+    assert set(sizes) == {1, 3, 8, 32}
 
 
 class _Counter(keras.layers.Layer):

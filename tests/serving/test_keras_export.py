@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
-from deq_keras import layers, solvers
+from deq_keras import layers, serving, solvers
 
 INPUTS = np.random.RandomState(0).normal(size=(3, 4)).astype("float32")
 SLOW = pytest.mark.slow
@@ -50,6 +50,28 @@ def test_file_has_the_gradient_of_the_equilibrium(gradient, solver, tmp_path):
     invalid = np.where([[0], [1], [0]], np.nan, INPUTS)
     expected = np.where([[0], [1], [0]], 0.0, exact)
     np.testing.assert_allclose(_gradient(file, invalid), expected, atol=1e-3)
+
+
+@SLOW
+def test_file_of_the_library_has_the_gradient_of_the_equilibrium(tmp_path):
+    model = _model("truncated", solvers.FixedPointIteration(60, tol=1e-6))
+    serving.export_saved_model(model, tmp_path / "model")
+    file = tf.saved_model.load(tmp_path / "model")
+    exact = _gradient(_model("implicit", model.layers[0].solver), INPUTS)
+    found = _gradient(lambda x: file.serve(x)["outputs"], INPUTS)
+    np.testing.assert_allclose(found, exact, atol=1e-3)
+
+
+def test_augmentation_is_active_in_files_of_keras_alone(tmp_path):
+    augmentation = keras.layers.RandomBrightness(0.5, (0.0, 1.0), seed=0)
+    model = keras.Sequential([keras.Input((4, 4, 1)), augmentation])
+    images = np.full((2, 4, 4, 1), 0.5, "float32")
+    np.testing.assert_array_equal(model.predict(images, verbose=0), images)
+    model.export(tmp_path / "keras", verbose=False)
+    assert np.ptp(tf.saved_model.load(tmp_path / "keras").serve(images)) > 0.01
+    serving.export_saved_model(model, tmp_path / "ours")
+    answer = tf.saved_model.load(tmp_path / "ours").serve(images)
+    np.testing.assert_array_equal(answer["outputs"], images)
 
 
 def test_onnx_of_keras_is_refused(tmp_path):

@@ -1,8 +1,10 @@
 """What `serving.load` refuses, and what it answers where a runtime cannot."""
 
 import concurrent.futures
+import json
 import types
 import unittest.mock
+import zipfile
 
 import keras
 import numpy as np
@@ -202,6 +204,8 @@ def test_served_outputs_and_statuses(files):
         answer = call(tf.constant(spoilt))
         assert set(answer) == {"outputs", "status"}
         assert answer["status"].numpy().tolist() == [0, 0, 0, 0, 2, 0]
+        is_nan = np.isnan(answer["outputs"]).all(axis=1)
+        assert is_nan.tolist() == [False, False, False, False, True, False]
     inputs = keras.Input((4,))
     first, second = (layers.DEQ(TanhCell(4), name=name) for name in ("one", "two"))
     served = serving.served_model.ServedModel(
@@ -246,6 +250,19 @@ def test_budgets_are_those_of_the_solvers():
     )
     text = repr(serving.LoadedModel("model.onnx", "ONNX", runtime))
     assert "one=7 two=8 (at most 8)" in text
+
+
+def test_metadata_without_this_package(files):
+    with zipfile.ZipFile(files["litert"]) as archive:
+        (name,) = archive.namelist()
+        litert = archive.read(name)
+    (onnx_property,) = onnx.load(files["onnx"]).metadata_props
+    assert onnx_property.key == "deq_keras"
+    saved_model = files["saved_model"] / "assets.extra" / "deq_keras.json"
+    for text in (litert, onnx_property.value, saved_model.read_text()):
+        content = json.loads(text)
+        assert content["max_iter_limit"] == content["solvers"]["deq"]["max_iter"] == 20
+        assert content["metadata"] == RECORD
 
 
 def test_file_has_its_metadata(ask):

@@ -74,8 +74,10 @@ class SolveMetrics:
         layer: Any = self._layer()
         self._name_after_model(layer)
         # A model whose `call` is a `tf.function` can reuse in each step what Keras
-        # traced when it inferred shapes, in a scope that drops updates.
-        has_effect = stateless_scope() is None
+        # traced when it inferred shapes, in a scope that drops updates. A scope that
+        # has the value of a metric, as that of `stateless_call`, keeps them.
+        scope, count = stateless_scope(), self.evaluations.count
+        has_effect = scope is None or scope.get_current_value(count) is not None
         # TensorFlow cannot record the adjoint in a loop.
         has_adjoint = has_effect and not (training and is_in_control_flow())
         for metric in self._all():

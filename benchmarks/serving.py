@@ -30,7 +30,8 @@ _REACH = 1.0
 
 def _main_job():
     """Returns the job of the main job's model, and the model, which is not trained."""
-    config = configs.variant(configs.load(shipped.find("digits/main")), "contraction")
+    config = configs.load(shipped.find("residual/digits"))
+    config = configs.variant(config, "contraction")
     job_class = registry.implementation(config.experiment)
     job = job_class(config, lambda: job_class.load_data(config.data, None), None)
     return job, job.build_model()

@@ -227,7 +227,7 @@ def test_templates_and_workflows_parse():
 
 
 def test_every_config_key_has_a_meaning():
-    script = runpy.run_path(str(DOCS / "config_reference.py"))
+    script = runpy.run_path(str(ROOT / "tools" / "config_reference.py"))
     page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri="api/config.md"))
     text = script["on_page_markdown"](PAGES["docs/api/config.md"], page=page)
     rows = re.findall(r"^\| `(.+?)` \|.*\| (.*) \|$", text, re.MULTILINE)
@@ -249,7 +249,7 @@ def test_notebook_runs(tmp_path, monkeypatch):
     path = DOCS / "notebooks" / "first_equilibrium.ipynb"
     notebook = json.loads(path.read_text(encoding="utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    run = runpy.run_path(str(DOCS / "run_notebook.py"))["run"]
+    run = runpy.run_path(str(ROOT / "tools" / "run_notebook.py"))["run"]
     monkeypatch.chdir(tmp_path)
     outputs, names = run(notebook)
     assert _kinds(outputs) == _kinds(cell["outputs"] for cell in cells)
@@ -267,7 +267,7 @@ def _kinds(outputs):
 
 
 def test_figures_of_results_are_drawn(tmp_path):
-    script = runpy.run_path(str(DOCS / "make_results_figures.py"))
+    script = runpy.run_path(str(ROOT / "tools" / "make_results_figures.py"))
     figures = script["FIGURES"]
     for name, draw in figures.items():
         assert draw().axes
@@ -284,7 +284,7 @@ def test_figures_of_results_are_drawn(tmp_path):
 
 @pytest.mark.slow
 def test_figures_of_concepts_are_drawn(tmp_path):
-    script = runpy.run_path(str(DOCS / "make_concept_pictures.py"))
+    script = runpy.run_path(str(ROOT / "tools" / "make_concept_pictures.py"))
     script["main"](tmp_path)
     for name in script["FIGURES"]:
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()
@@ -293,7 +293,7 @@ def test_figures_of_concepts_are_drawn(tmp_path):
 
 @pytest.mark.slow
 def test_pictures_of_reasoning_are_drawn_from_the_presets(tmp_path):
-    script = runpy.run_path(str(DOCS / "make_reasoning_pictures.py"))
+    script = runpy.run_path(str(ROOT / "tools" / "make_reasoning_pictures.py"))
     script["main"](tmp_path)
     for name in script["PICTURES"]:
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()

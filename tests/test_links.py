@@ -89,7 +89,7 @@ def test_commits_exist():
 
 @pytest.mark.usefixtures("whole_history")
 def test_stale_results_refuses_unknown_commits():
-    script = runpy.run_path(str(ROOT / "docs" / "stale_results.py"))
+    script = runpy.run_path(str(ROOT / "tools" / "stale_results.py"))
     pages = {page.name: page for page in (ROOT / "docs" / "results").glob("*.md")}
     for name in script["PATHS"]:
         text = pages[name].read_text(encoding="utf-8")

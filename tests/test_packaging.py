@@ -85,7 +85,9 @@ def test_import_needs_no_optional_package():
 
 @pytest.mark.parametrize("module", ["yaml", "filelock", "pydantic"])
 def test_missing_extra_is_named(module):
-    source = "from training.cli import main; sys.exit(main(['train', 'digits/main']))"
+    source = (
+        "from training.cli import main; sys.exit(main(['train', 'residual/digits']))"
+    )
     process = _python(_without(module) + source)
     assert process.returncode == 2
     (line,) = process.stderr.splitlines()
@@ -151,10 +153,10 @@ def test_wheel_trains_a_shipped_config(tmp_path):
     python = _environment(tmp_path / "environment")
     _install_wheel(python, tmp_path)
     sets = [part for value in SMALL for part in ("--set", value)]
-    command = [python.with_name("deq-keras"), "train", "digits/main.yaml", *sets]
+    command = [python.with_name("deq-keras"), "train", "residual/digits.yaml", *sets]
     process = _run(command, tmp_path)
     assert process.returncode == 0, process.stderr
-    assert (tmp_path / "runs" / "digits-main" / "report.txt").is_file()
+    assert (tmp_path / "runs" / "residual-digits" / "report.txt").is_file()
     source = (
         "import sys\n"
         "from deq_keras_training.experiments.classification import job\n"
@@ -170,8 +172,10 @@ def test_editable_install_runs_elsewhere(tmp_path):
     python = _environment(tmp_path / "environment")
     checkout = _checkout(tmp_path / "checkout")
     _pip(python, "install", "--no-deps", "-e", checkout)
-    process = _run([python.with_name("deq-keras"), "train", "digits/mian"], tmp_path)
-    assert process.returncode == 2 and "Did you mean `digits/main`?" in process.stderr
+    command = [python.with_name("deq-keras"), "train", "residual/digist"]
+    process = _run(command, tmp_path)
+    assert process.returncode == 2
+    assert "Did you mean `residual/digits`?" in process.stderr
     source = "import deq_keras_training.cli as cli, deq_keras; print(cli.__file__)"
     process = _run([python, "-c", source], tmp_path)
     assert process.stdout.split() == [

@@ -1,6 +1,6 @@
 """Fills docs/api/config.md with tables of the config keys: a hook of MkDocs.
 
-`python docs/config_reference.py` prints them.
+`python tools/config_reference.py` prints them.
 """
 
 import inspect

@@ -1,6 +1,6 @@
 """Draws fixed points and the paths of solvers, for docs/guides/concepts.md.
 
-    PYTHONPATH=. python docs/make_concept_pictures.py
+    PYTHONPATH=. python tools/make_concept_pictures.py
 
 They go to docs/images. Every path and every residual is from a solve of this library.
 """
@@ -19,7 +19,7 @@ from deq_keras.solvers import (  # noqa: E402
     FixedPointIteration,
     SolveRequest,
 )
-from docs.make_results_figures import IMAGES, write  # noqa: E402
+from tools.make_results_figures import IMAGES, write  # noqa: E402
 
 _STATUS = "converged", "budget exhausted", "diverged"
 # Title -> f, damping, initial state. The third and the fourth are one f.

@@ -1,7 +1,7 @@
 """Draws the figures of the main job from its finished work directory.
 
-    deq-keras train configs/digits/main.yaml
-    PYTHONPATH=. python docs/make_figures.py runs/digits-main
+    deq-keras train configs/residual/digits.yaml
+    PYTHONPATH=. python tools/make_figures.py runs/residual-digits
 
 They go to docs/images.
 """
@@ -17,7 +17,7 @@ from training.evaluation.plots import plot_residuals, plot_scores
 from training.evaluation.report import measurements
 from training.runs.work_directory import WorkDirectory
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
 
 def main(work_directory, folder=IMAGES):

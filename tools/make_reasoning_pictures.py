@@ -1,6 +1,6 @@
 """Draws how shipped presets solve a maze and a Sudoku, for docs/results/larger.md.
 
-    PYTHONPATH=. python docs/make_reasoning_pictures.py
+    PYTHONPATH=. python tools/make_reasoning_pictures.py
 
 They go to docs/images. Run it after a change of the presets.
 """
@@ -15,7 +15,7 @@ from deq_keras.models import ReasonerTagger
 from training.data.reasoning import Mazes, Sudoku
 from training.experiments.reasoning import pictures
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 # This maze has a long path, and this Sudoku needs many evaluations.
 _SEED = 2
 

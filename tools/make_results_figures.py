@@ -1,6 +1,6 @@
 """Draws the figures of the pages in docs/results from the tables of these pages.
 
-    python docs/make_results_figures.py
+    python tools/make_results_figures.py
 
 They go to docs/images. Run it after a change of a table.
 """
@@ -17,7 +17,7 @@ matplotlib.use("Agg")
 import numpy as np  # noqa: E402
 from matplotlib import pyplot, ticker  # noqa: E402
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parents[1] / "docs"
 IMAGES = DOCS / "images"
 
 # One color per kind of model on all pages; the figures of the main job have the first

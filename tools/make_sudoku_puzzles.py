@@ -1,6 +1,6 @@
 """Generates the minimal puzzles that ship, `training/data/reasoning/sudoku_*.npz`.
 
-    PYTHONPATH=. python docs/make_sudoku_puzzles.py
+    PYTHONPATH=. python tools/make_sudoku_puzzles.py
 
 The 2000 puzzles of a board follow from the seed 0 and take up to ten seconds.
 """

@@ -1,9 +1,9 @@
 """Takes the picture of the guide to TensorBoard: its own screen, of a finished run.
 
-    deq-keras train digits/main --set tensorboard=true --set seeds=null
+    deq-keras train residual/digits --set tensorboard=true --set seeds=null
     pip install PyQt6-WebEngine
-    tensorboard --logdir runs/digits-main --port 6016 &
-    python docs/make_tensorboard_pictures.py
+    tensorboard --logdir runs/residual-digits --port 6016 &
+    python tools/make_tensorboard_pictures.py
 
 It goes to docs/images.
 """
@@ -16,7 +16,7 @@ from PyQt6.QtCore import QRect, QTimer, QUrl
 from PyQt6.QtWebEngineWidgets import QWebEngineView
 from PyQt6.QtWidgets import QApplication
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 ADDRESS = "http://127.0.0.1:6016"
 
 # Name of a picture -> the end of its address, its top and its height in pixels.

@@ -1,6 +1,6 @@
 """Runs a notebook without Jupyter, and writes it back with what its cells show.
 
-    python docs/run_notebook.py docs/notebooks/first_equilibrium.ipynb
+    python tools/run_notebook.py docs/notebooks/first_equilibrium.ipynb
 
 Needs matplotlib beside the library. Cells run in order in one namespace, in a temporary
 folder.

@@ -1,6 +1,6 @@
 """Lists the commits in docs/results that are older than the code that they measured.
 
-    python docs/stale_results.py
+    python tools/stale_results.py
 
 Prints a line for each commit that a section states: the number of commits since then
 that touched the measured code. Needs the whole git history.

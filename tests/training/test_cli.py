@@ -20,7 +20,7 @@ from training.runs.work_directory import WorkDirectory
 
 @pytest.fixture
 def config_file(tmp_path, small):
-    path = tmp_path / "digits" / "small.yaml"
+    path = tmp_path / "residual" / "small.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(small))
     return path
@@ -73,7 +73,7 @@ TIED = ["{run}", "--variant", "tied"]
     ("arguments", "words"),
     [
         (["train", "nothing.yaml"], "nothing.yaml"),
-        (["train", "digits/mian"], "Did you mean `digits/main`?"),
+        (["train", "residual/digist"], "Did you mean `residual/digits`?"),
         (["report", "nothing"], "nothing"),
         (["evaluate", "{run}", "--variant", "tide"], "Did you mean `tied`?"),
         (["evaluate", "{run}", "--budgets", "2", "100000"], "--budgets"),
@@ -105,12 +105,12 @@ def test_shipped_config_is_found_by_name(config_file, tmp_path, monkeypatch):
         lambda jobs, directory, _: runs.append((list(jobs), str(directory.path))),
     )
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "./configs/digits/main.yaml"]) == 0
+    assert main(["train", "./configs/residual/digits.yaml"]) == 0
     # A file takes precedence.
-    config_file.rename(tmp_path / "digits" / "main")
-    assert main(["train", "digits/main", "--work-dir", "own"]) == 0
+    config_file.rename(tmp_path / "residual" / "digits")
+    assert main(["train", "residual/digits", "--work-dir", "own"]) == 0
     (_, shipped), (variants, own) = runs
-    assert shipped == "runs/digits-main" and (variants, own) == (["model"], "own")
+    assert shipped == "runs/residual-digits" and (variants, own) == (["model"], "own")
 
 
 def test_repeated_budget_is_measured_once(finished_run, capsys):

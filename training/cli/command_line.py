@@ -133,7 +133,7 @@ def _add(commands, name, description):
 def _add_train(commands):
     train = _add(commands, "train", "train what a config describes")
     train.add_argument(
-        "config", help="a YAML file, or a shipped config, such as digits/main"
+        "config", help="a YAML file, or a shipped config, such as residual/digits"
     )
     train.add_argument(
         "--work-dir",

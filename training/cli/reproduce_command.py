@@ -38,7 +38,7 @@ class Experiment(NamedTuple):
 
 EXPERIMENTS = {
     "language": Experiment(
-        "papers/language",
+        "deq_transformer/characters_published",
         "Transformer-XL and DEQ-Transformers of several training budgets on "
         "characters, with and without JR, three seeds",
         "2021, table 1 and figures 1c, 3, 7 and 8; 2019, figure 2",
@@ -56,7 +56,7 @@ EXPERIMENTS = {
         ),
     ),
     "vision": Experiment(
-        "papers/vision",
+        "mdeq/cifar10_published",
         "a small MDEQ on CIFAR-10, at its budget and stopped early, with and without "
         "JR, three seeds",
         "2021, table 2 and figures 1a and 10",
@@ -68,7 +68,7 @@ EXPERIMENTS = {
         quick_config="mdeq/digits",
     ),
     "networks": Experiment(
-        "papers/networks",
+        "mdeq/cifar10_networks",
         "explicit and monotone networks on CIFAR-10, trained like the small MDEQ, "
         "three seeds",
         "2021, table 2",
@@ -93,7 +93,7 @@ EXPERIMENTS = {
         overrides=("seeds=[0, 1, 2]",),
     ),
     "copy_memory": Experiment(
-        "copy_memory/published",
+        "copy_memory/long",
         "DEQ-Transformer, TCN, LSTM and GRU on copy memory over a delay of 400, one "
         "run",
         "2019, table 1",

@@ -1,4 +1,4 @@
-"""The configs that come with the package, found by names such as `digits/main`."""
+"""The configs that come with the package, found by names such as `residual/digits`."""
 
 import os
 import re

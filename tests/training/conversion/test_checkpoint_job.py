@@ -204,7 +204,7 @@ def test_keras_file_keeps_its_normalization(small, tmp_path):
 
 
 def test_missing_checkpoint_is_named(capsys):
-    assert main(["evaluate-checkpoint", "x.npz", "cifar10/tiny"]) == 2
+    assert main(["evaluate-checkpoint", "x.npz", "residual/cifar10"]) == 2
     assert "x.npz" in capsys.readouterr().err
 
 
@@ -220,6 +220,6 @@ def test_checkpoint_of_another_vocabulary_raises(language, capsys):
 
 def test_experiment_without_checkpoints_raises(language, capsys):
     checkpoint, *_ = language
-    arguments = ["evaluate-checkpoint", str(checkpoint), "digits/main"]
+    arguments = ["evaluate-checkpoint", str(checkpoint), "residual/digits"]
     assert main([*arguments, "--variant", "plain/seed_0"]) == 2
     assert "No published checkpoint" in capsys.readouterr().err

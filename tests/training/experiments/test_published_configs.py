@@ -45,10 +45,10 @@ IMAGES = {"cifar10": (32, 3), "digits": (8, 1), "imagenet2012": (64, 3)}
 # of the copy memory task are the reference's. Those of language models are counted by
 # hand from the shapes.
 PARAMETERS = {
-    "copy_memory/published:deq_transformer": 14_538,
-    "copy_memory/published:gru": 13_902,
-    "copy_memory/published:lstm": 13_770,
-    "copy_memory/published:tcn": 16_070,
+    "copy_memory/long:deq_transformer": 14_538,
+    "copy_memory/long:gru": 13_902,
+    "copy_memory/long:lstm": 13_770,
+    "copy_memory/long:tcn": 16_070,
     "deq_transformer/ptb": 79_215_100,
     "deq_transformer/wikitext103_medium_2019": 97_691_888,
     "deq_transformer/wikitext103_medium_one_table_2019": 171_803_575,

@@ -32,11 +32,11 @@ class Sudoku(ReasoningTask):
     digit. The target is the digit minus one; every cell counts, also given ones.
 
     Examples are random symmetries of 2000 minimal puzzles, which
-    `docs/make_sudoku_puzzles.py` generated: digits are renamed, and bands, stacks, rows
-    and columns permuted. Puzzles of 6 x 6 cells thus hardly repeat. No symmetry maps a
-    training example to a held-out one. With 6 x 6 cells, solutions are held out, of 49
-    that differ by more than a symmetry. With 4 x 4 cells there are only two, so puzzles
-    are held out, of 36 minimal ones.
+    `tools/make_sudoku_puzzles.py` generated: digits are renamed, and bands, stacks,
+    rows and columns permuted. Puzzles of 6 x 6 cells thus hardly repeat. No symmetry
+    maps a training example to a held-out one. With 6 x 6 cells, solutions are held out,
+    of 49 that differ by more than a symmetry. With 4 x 4 cells there are only two, so
+    puzzles are held out, of 36 minimal ones.
 
     Difficulty is the number of guesses of a solver that fills cells with one candidate:
     always 0 with 4 x 4 cells. Distance is 2, in steps to a cell of the same row, column

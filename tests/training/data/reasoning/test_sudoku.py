@@ -141,7 +141,7 @@ def test_no_symmetry_maps_training_to_held_out(task, side):
 
 @pytest.mark.parametrize("count", [2, pytest.param(2000, marks=pytest.mark.slow)])
 def test_script_generates_the_shipped_puzzles(tmp_path, count):
-    script = pathlib.Path(__file__).parents[4] / "docs" / "make_sudoku_puzzles.py"
+    script = pathlib.Path(__file__).parents[4] / "tools" / "make_sudoku_puzzles.py"
     runpy.run_path(str(script))["main"](tmp_path, count)
     for side in SIDES:
         givens, solutions, _ = Sudoku(side).puzzles

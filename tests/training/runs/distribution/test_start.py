@@ -89,7 +89,7 @@ def test_validation_batch_without_a_row_raises(num_examples):
 
 def test_refused_run_writes_nothing(tmp_path, capsys):
     path = tmp_path / "run"
-    arguments = ["train", "digits/main", "--work-dir", str(path)]
+    arguments = ["train", "residual/digits", "--work-dir", str(path)]
     arguments += ["--set", "distribution.strategy=mirrored"]
     assert main([*arguments, "--set", "distribution.devices=[GPU:7]"]) == 2
     assert "GPU:7" in capsys.readouterr().err

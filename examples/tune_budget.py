@@ -33,8 +33,8 @@ def evaluate():
     return f"accuracy {logs['accuracy']:.3f}, {logs['deq_evaluations']:.1f} evaluations"
 
 
-# At most 2 % of the answers may differ from those of a tight solve, with 95 %
-# confidence. No labels are needed. The second half of the data confirms the promise.
+# At most 2 % of the answers may differ from a tight solve, with 95 % confidence. No
+# labels are needed. The second half of the data confirms the promise.
 tuning = deq_keras.tuning.tune(
     model,
     images[~is_test],

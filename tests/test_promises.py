@@ -181,7 +181,7 @@ assert step() == expected
 
 @pytest.mark.slow
 def test_what_keras_does_with_several_replicas():
-    """The guide on distribution lists it. What fails here has left Keras."""
+    """The guide on distribution lists it. A failure means that Keras has changed."""
     process = subprocess.run(
         [sys.executable, "-c", REPLICAS], capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""Builds the site, and searches it as its search box does. Needs the extra `docs`."""
+"""Builds the site, and types words into it. Needs the extra `docs`."""
 
 import json
 import pathlib
@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
 
-# What a newcomer types, and the page that must come first.
+# Words that a newcomer types, and the page that must come first.
 QUERIES = {
     "batch normalization": "guides/how_do_i",
     "checkpoint": "guides/import_checkpoints",
@@ -30,6 +30,7 @@ QUERIES = {
     "latency": "guides/how_do_i",
     "lora": "guides/how_do_i",
     "mixed precision": "guides/how_do_i",
+    "mnist": "examples",
     "multi gpu": "guides/distribution",
     "nan": "guides/troubleshooting",
     "no convergence": "guides/troubleshooting",
@@ -62,7 +63,7 @@ def site(tmp_path_factory):
 
 
 def test_search_finds_what_a_newcomer_types(site):
-    """Scores sections and groups them by page, as the search of the theme does."""
+    """Scores sections and groups them by page, like the theme."""
     lunr = pytest.importorskip("lunr")
     index = json.loads((site / "search" / "search_index.json").read_text())
     boosts = {name: field["boost"] for name, field in index["config"]["fields"].items()}

@@ -1,4 +1,4 @@
-"""Sets what pages share: the address of the repository and the order of searches.
+"""Sets the address of the repository, and which pages the site lists first.
 
 A hook of MkDocs.
 """
@@ -7,12 +7,13 @@ import configparser
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-# Factors of the scores of pages in a search: guides come first. The front matter of a
-# page can set another factor.
+# Factors of the scores of pages, or of folders: guides come first.
 _BOOSTS = {
     "api": 0.1,
     "changelog.md": 0.1,
     "gallery.md": 0.1,
+    "glossary.md": 1.5,
+    "guides/troubleshooting.md": 2,
     "notebooks": 0.3,
     "results": 0.3,
 }
@@ -26,9 +27,9 @@ def on_config(config):
 
 def on_page_markdown(markdown, *, page, **kwargs):
     """Fills in the address of the repository, and sets the boost of a page."""
-    place = page.file.src_uri.partition("/")[0]
-    if place in _BOOSTS:
-        page.meta.setdefault("search", {"boost": _BOOSTS[place]})
+    path = page.file.src_uri
+    boost = _BOOSTS.get(path, _BOOSTS.get(path.partition("/")[0], 1))
+    page.meta["search"] = {"boost": boost}
     return markdown.replace("<this repository>", repository())
 
 

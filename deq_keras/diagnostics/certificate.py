@@ -55,7 +55,7 @@ def certify(
 
         |z - z*| <= |f(z) - z| / (1 - L)
 
-    and a monotone cell its own `distance_bound`. Other cells have none. A bound assumes
+    and a monotone cell its own `distance_bound`. Others lack a bound. Bounds assume
     exact arithmetic: an error e in f(z) adds e / (1 - L).
 
     In addition, this function compares L with the norm of df/dz at the state, in the

@@ -124,7 +124,7 @@ def test_value_and_products_are_differentiable(kind, regime):
             ones = tf.ones_like(point)
             squares = tf.square(linearization.vjp(ones))
             loss = tf.reduce_sum(linearization.value + squares)
-        product = tf.while_loop(  # As in an adjoint solve.
+        product = tf.while_loop(  # An adjoint solve does so.
             lambda i, _: i < 1, lambda i, _: (i + 1, linearization.vjp(ones)), (0, ones)
         )[1]
         return tape.gradient(loss, weight), product

@@ -220,11 +220,11 @@ def _overlap(distances: np.ndarray, angles: np.ndarray) -> np.ndarray:
     long, short = np.maximum(*sides), np.minimum(*sides)
     short = np.where(short < 1e-12, 0, short)  # cos(pi / 2) is 6e-17.
 
-    def integral(t: np.ndarray) -> np.ndarray:  # Of the distribution on `long`.
+    def integral(t: np.ndarray) -> np.ndarray:  # The distribution on `long`.
         inside = np.clip(t, -long / 2, long / 2) + long / 2
         return inside**2 / (2 * long) + np.maximum(t - long / 2, 0)
 
-    def area(t: np.ndarray) -> np.ndarray:  # Of the part of a square before t.
+    def area(t: np.ndarray) -> np.ndarray:  # The part of a square before t.
         t = np.clip(t, -(long + short) / 2, (long + short) / 2)
         difference = integral(t + short / 2) - integral(t - short / 2)
         return np.where(short > 0, difference / np.where(short > 0, short, 1), t + 0.5)

@@ -121,7 +121,7 @@ class ReconstructionCell(EquilibriumCell):
             "denoiser": self.denoiser_cell.inject(seen, training=training),
         }
         if self.operator.weights:
-            # Zero weights have no measurements: any step is right, but not 0 / 0.
+            # Zero weights ignore all measurements: any step is right, but not 0 / 0.
             norm = ops.maximum(self.operator.norm, 1e-12)
             injection["norm"] = ops.cast(norm, back.dtype)
         return injection

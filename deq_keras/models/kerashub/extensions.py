@@ -90,7 +90,7 @@ class PackagedBackbone(ArraySpecs):
                 `save_to_preset` wrote, or a handle that KerasHub downloads.
             load_weights: Boolean. If false, the weights are initialized. Defaults to
                 `True`.
-            **kwargs: Arguments of the class, which replace those of the preset.
+            **kwargs: Arguments of the class, which replace the preset's.
         """
         if "backbone" not in cls.presets.get(preset, {}):
             return super().from_preset(preset_path(preset), load_weights, **kwargs)
@@ -201,7 +201,7 @@ class RestorableTask(ArraySpecs):
                 `save_to_preset` wrote, or a handle that KerasHub downloads.
             load_weights: Boolean. If false, the weights are initialized. Defaults to
                 `True`.
-            **kwargs: Arguments of the class, which replace those of the preset.
+            **kwargs: Arguments of the class, which replace the preset's.
         """
         if "backbone" not in cls.presets.get(preset, {}):
             return super().from_preset(preset_path(preset), load_weights, **kwargs)

@@ -161,7 +161,7 @@ def test_default_components():
     assert names == ["Anderson", "NeumannGradient", "NoneType"]
     assert deq.solver.tol == 1e-4
     half = layers.DEQ(_cell(dtype="mixed_bfloat16"))
-    assert half.solver.tol == 2.0**-7  # What rounding permits, without a warning.
+    assert half.solver.tol == 2.0**-7  # Rounding permits it, without a warning.
     for gradient in ("truncated", "unrolled"):
         deq = layers.DEQ(_cell(), gradient=gradient, regularizer="residual")
         assert type(deq.solver).__name__ == "FixedPointIteration"

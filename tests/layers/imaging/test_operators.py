@@ -262,7 +262,7 @@ def test_check_of_adjoints_allows_for_rounding():
 
 def test_matrix_can_be_sparse():
     matrix = np.where(np.abs(MATRIX) > 1, MATRIX, 0)
-    sparse = types.SimpleNamespace(toarray=lambda: matrix)  # As matrices of SciPy.
+    sparse = types.SimpleNamespace(toarray=lambda: matrix)  # Matrices of SciPy.
     operator = layers.MatrixOperator(sparse, COLOR)
     np.testing.assert_array_equal(operator.matrix, matrix)
 

@@ -149,7 +149,7 @@ def test_mdeq_is_measured(tmp_path, capsys):
 def test_monotone_network_is_loaded(tmp_path, capsys):
     file = tmp_path / "monotone.npz"
     state_dict = _stored("monotone", "conv/param/", file)
-    kernel = np.random.RandomState(0).normal(size=(3, 3, 3, 3)) / 9  # Of RGB images.
+    kernel = np.random.RandomState(0).normal(size=(3, 3, 3, 3)) / 9  # RGB images.
     state_dict["mon.linear_module.U.weight"] = kernel
     np.savez(file, **state_dict)
     write_classes(tmp_path / "images", 2, [f"c{i}" for i in range(10)])

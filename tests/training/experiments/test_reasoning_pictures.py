@@ -72,5 +72,5 @@ def test_digits_of_a_board(board):
     assert np.sum(colors == "tab:blue") == np.sum(inputs == 0) - 1
     alphas = np.reshape([text.get_alpha() for text in axes.texts], (4, 4))
     assert alphas[row, column] == pytest.approx(0.8)
-    # Of 5 lines each way, the lines around boxes are thick.
+    # The lines around boxes are thick, of 5 lines each way.
     assert sorted(line.get_linewidth() for line in axes.lines) == [0.5] * 4 + [3.0] * 6

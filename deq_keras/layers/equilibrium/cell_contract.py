@@ -18,7 +18,9 @@ from deq_keras.core.structure import Nest, StateStructure, named_leaves
 from deq_keras.layers.equilibrium.cell_build import trace_and_build
 from deq_keras.layers.equilibrium.cell_problem import (
     CellFunction,
+    InjectionRows,
     cell_state,
+    equilibrium_layers,
     is_functional,
     is_rnn_cell,
     map_tensors,
@@ -71,11 +73,10 @@ def check_signature(cell: keras.layers.Layer) -> None:
 def _check_sublayers(cell: keras.layers.Layer) -> None:
     """Raises `ValueError` if a cell contains an equilibrium layer.
 
-    It would update its metrics and its regularization loss at every evaluation. This
-    module cannot import `DEQ`, so it looks for the attributes of `DEQ`.
+    It would update its metrics and its regularization loss at every evaluation.
     """
-    for layer in cell._flatten_layers(include_self=False):
-        if all(hasattr(layer, name) for name in ("cell", "solver", "gradient")):
+    for layer in equilibrium_layers(cell):
+        if layer is not cell:
             raise ValueError(
                 "A cell must not contain a DEQ layer: the inner equilibrium would be "
                 "solved at every evaluation of the outer one, with metrics and losses "
@@ -150,62 +151,237 @@ def _shapes(nest: Nest) -> Any:
     return map_tensors(lambda leaf: str(tuple(leaf.shape)), nest)
 
 
-def check_cell(layer: Any, state: Nest, injection: Nest, training: bool) -> Nest | None:
-    """Traces one application of a layer's cell, once per mode, and checks its contract.
+class CellContract:
+    """What `DEQ` requires of its cell, and what has been checked of it.
 
     Args:
-        layer: The `DEQ` layer.
-        state: Nest of tensors.
-        injection: Nest of tensors.
-        training: Boolean.
+        cell: The cell of the layer.
+        inject: Function of inputs, a mask and `training` that returns an injection.
 
-    Returns:
-        The value, a nest of symbolic tensors. `None` if it was checked before.
+    Attributes:
+        checked_modes: Set of the pairs `(training, differentiates_jacobian)` for which
+            `call` was traced.
+        has_checked_samples: Boolean. Whether `check_samples` came to a result.
+        rows: The `InjectionRows` of the cell.
+
+    Raises:
+        ValueError: If the cell is not a layer called with `(state, injection)`.
     """
-    cell = layer.cell
-    regularizer = layer.regularizer if training else None
-    twice = regularizer is not None and regularizer.differentiates_jacobian
-    if (training, twice) in layer._checked_modes:
-        return None
-    source = f"`{type(cell).__name__}.call`"
-    structure = StateStructure(state)
-    num_losses = len(cell.losses)  # `inject` may have added losses.
-    graph = tf.__internal__.FuncGraph("check")
-    with graph.as_default():
-        value = apply_once(CellFunction(cell), cell, structure.template, injection)
-        _check_sublayers(cell)
-        try:
-            structure.check(value, f"What {source} returns")
-        except ValueError as error:
-            raise ValueError(f"{error} {_STATE_SHAPES}") from error
-    if len(cell.losses) > num_losses:
-        raise ValueError(
-            f"{source} added a loss. {_ADVICE} Add losses on the output of the "
-            "DEQ layer instead, or in `inject`."
+
+    def __init__(self, cell: Any, inject: Callable[..., Nest]) -> None:
+        check_signature(cell)
+        self.cell = cell
+        self.inject = inject
+        self.checked_modes: set[tuple[bool, bool]] = set()
+        self.has_checked_samples = False
+        self.rows = InjectionRows(
+            lambda call, training: inject(**call, training=training)
         )
-    if not _is_created(cell):
-        return value  # Each read of a symbolic weight would draw random numbers.
-    nodes = list(graphs.nodes(graph))
-    if twice and any(map(_is_moments, nodes)):
-        _warn_of_moments(source)
-    types = {node.op for node in nodes}
-    draws = sorted(name for name in types if _is_random(name))
-    if draws:
-        raise ValueError(
-            f"{source} draws random numbers ({', '.join(draws)}). {_ADVICE} Dropout "
-            "and noise must stay fixed during a solve: sample masks in `inject` "
-            "(see VariationalDropout) and apply them in `call`."
-        )
-    updates = sorted(name for name in types if _is_update(name))
-    if updates:
-        raise ValueError(
-            f"{source} updates variables ({', '.join(updates)}). {_ADVICE} Layers such "
-            "as BatchNormalization belong before or after the DEQ layer. "
-            "SpectrallyNormalizedDense takes the kernel that `inject` computes by "
-            "`normalized_kernel(training)`."
-        )
-    layer._checked_modes.add((training, twice))
-    return value
+
+    def build(self, specs: Nest) -> Nest:
+        """Creates the weights of the cell, and checks it.
+
+        Args:
+            specs: Nest of `tf.TensorSpec` of the inputs; `None` for absent ones.
+
+        Returns:
+            The initial state, a nest of symbolic tensors.
+        """
+        cell = self.cell
+        self.checked_modes.clear()  # An earlier build may have failed after its trace.
+
+        def trace(inputs: Nest) -> tuple[Nest, Nest]:
+            try:
+                injection = self.inject(inputs)
+            except (AttributeError, KeyError) as error:
+                if not tree.is_nested(getattr(error, "obj", inputs)):
+                    raise  # It is not about the list or dict of the inputs.
+                raise ValueError(
+                    f"`{type(cell).__name__}.inject` failed for several inputs. "
+                    "Concatenate them if the cell takes one tensor, or write a cell "
+                    f"whose `inject` takes them. Received: inputs={_shapes(inputs)}. "
+                    f"Error: {_message(error)}"
+                ) from error
+            _check_injection(cell, injection)
+            start = cell_state(cell, injection)
+            # The initial state may be the injection itself.
+            state = tree.map_structure(tf.identity, start)
+            value = self.check(state, injection, training=False)
+            if not (_reads(value, inputs, state) or _reads(start, inputs)):
+                warnings.warn(
+                    f"`{type(cell).__name__}.call` does not use the inputs, so that "
+                    "the output is the same for all samples. Compute the injection "
+                    "from the inputs in `inject`, and use it in `call`, for example "
+                    f"tanh(W z + u). Received: injection={_shapes(injection)}."
+                )
+            return state, value
+
+        state, value = trace_and_build(cell, trace, specs)
+        self.check_samples(_examples(specs, value))
+        return state
+
+    def check(
+        self,
+        state: Nest,
+        injection: Nest,
+        training: bool,
+        differentiates_jacobian: bool = False,
+    ) -> Nest:
+        """Traces one application of the cell, and checks that it is pure.
+
+        Args:
+            state: Nest of tensors.
+            injection: Nest of tensors.
+            training: Boolean.
+            differentiates_jacobian: Boolean. Whether training differentiates df/dz.
+
+        Returns:
+            The value, a nest of symbolic tensors.
+        """
+        cell = self.cell
+        source = f"`{type(cell).__name__}.call`"
+        structure = StateStructure(state)
+        num_losses = len(cell.losses)  # `inject` may have added losses.
+        graph = tf.__internal__.FuncGraph("check")
+        with graph.as_default():
+            value = apply_once(CellFunction(cell), cell, structure.template, injection)
+            _check_sublayers(cell)
+            try:
+                structure.check(value, f"What {source} returns")
+            except ValueError as error:
+                raise ValueError(f"{error} {_STATE_SHAPES}") from error
+        if len(cell.losses) > num_losses:
+            raise ValueError(
+                f"{source} added a loss. {_ADVICE} Add losses on the output of the "
+                "DEQ layer instead, or in `inject`."
+            )
+        if not _is_created(cell):
+            return value  # Each read of a symbolic weight would draw random numbers.
+        nodes = list(graphs.nodes(graph))
+        if differentiates_jacobian and any(map(_is_moments, nodes)):
+            _warn_of_moments(source)
+        types = {node.op for node in nodes}
+        draws = sorted(name for name in types if _is_random(name))
+        if draws:
+            raise ValueError(
+                f"{source} draws random numbers ({', '.join(draws)}). {_ADVICE} "
+                "Dropout and noise must stay fixed in a solve: sample masks in `inject` "
+                "(see VariationalDropout) and apply them in `call`."
+            )
+        updates = sorted(name for name in types if _is_update(name))
+        if updates:
+            raise ValueError(
+                f"{source} updates variables ({', '.join(updates)}). {_ADVICE} Layers "
+                "such as BatchNormalization belong before or after the DEQ layer. "
+                "SpectrallyNormalizedDense takes the kernel that `inject` computes by "
+                "`normalized_kernel(training)`."
+            )
+        self.checked_modes.add((training, differentiates_jacobian))
+        return value
+
+    def check_samples(
+        self, examples: Iterable[Nest], mask: tf.Tensor | None = None
+    ) -> None:
+        """Raises `ValueError` if a sample of f depends on the state of another sample.
+
+        Solvers judge each sample alone: coupled samples would seem to converge early.
+
+        Args:
+            examples: Inputs of the layer. The first that f accepts decide.
+            mask: See the call arguments of `DEQ`.
+        """
+        for inputs in examples:
+            try:
+                coupled = self._are_coupled(inputs, mask)
+            except Exception:  # The cell may not be defined for such numbers or sizes.
+                continue
+            if coupled is None:
+                continue
+            if coupled:
+                raise ValueError(
+                    f"`{type(self.cell).__name__}.call` must compute each sample (an "
+                    "index of the first axis) independently of the others, because a "
+                    "solver stops samples one by one. If the first axis holds the "
+                    "nodes of one graph or the parts of one system, which is one "
+                    "sample, put them on axis 1 and call the layer with inputs[None]. "
+                    "A cell for a batch of 1 alone needs inputs that say so: "
+                    "keras.Input(batch_shape=(1, ...)). Do not normalize, attend or "
+                    "accumulate over the batch. "
+                    f"Received: cell={type(self.cell).__name__}, whose result for "
+                    f"samples changed with other samples, for inputs={_shapes(inputs)}."
+                )
+            self.has_checked_samples = True
+            return
+
+    def check_call(self, inputs: Nest, mask: tf.Tensor | None) -> None:
+        """Checks the samples of an eager call, whose batch size is known."""
+        self.check_samples([inputs], mask)
+        self.has_checked_samples = num_rows(inputs) > 1
+
+    def _are_coupled(self, inputs: Nest, mask: tf.Tensor | None) -> bool | None:
+        """Returns whether samples of f change if others do, or `None` if unknown."""
+        batch_size = num_rows(inputs)
+        if batch_size < 2 or not _is_created(self.cell):
+            return None
+        random = np.random.default_rng(0)
+        # Drops the losses and updates of `inject`.
+        with keras.StatelessScope(initialize_variables=False):
+            injection = self.inject(inputs, mask)
+            call = (
+                {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
+            )
+            has_rows = self.rows(call, False)
+            if has_rows is None:
+                has_rows = tree.map_structure(lambda leaf: False, injection)
+            problem = FixedPointProblem(CellFunction(self.cell), injection, mask)
+
+            def add_noise(leaf: Any, has_rows: Any, rows: np.ndarray) -> Any:
+                leaf = tf.convert_to_tensor(leaf)
+                if has_rows is not True or not leaf.dtype.is_floating:
+                    return leaf
+                rows = rows.reshape([-1] + [1] * (len(leaf.shape) - 1))
+                noise = np.where(rows, random.normal(size=leaf.shape), 0.0)
+                return leaf + tf.cast(noise, leaf.dtype)
+
+            def changed(rows: np.ndarray) -> list[np.ndarray]:
+                """Returns f, with noise in state and injection of some samples."""
+                value = problem.bound(
+                    tree.map_structure(
+                        lambda leaf, has: add_noise(leaf, has, rows),
+                        injection,
+                        has_rows,
+                    )
+                )(tree.map_structure(lambda leaf: add_noise(leaf, True, rows), state))
+                return [
+                    tf.cast(leaf, tf.float64).numpy() for leaf in tree.flatten(value)
+                ]
+
+            nobody, everybody = np.zeros(batch_size, bool), np.ones(batch_size, bool)
+            state = cell_state(self.cell, injection)
+            state = tree.map_structure(
+                lambda leaf: add_noise(leaf, True, everybody), state
+            )
+            dtypes = [leaf.dtype for leaf in tree.flatten(state)]
+            before = changed(nobody)
+
+            def differs(other: list[np.ndarray], kept: np.ndarray) -> bool:
+                for one, two, dtype in zip(before, other, dtypes, strict=True):
+                    one, two = one[kept], two[kept]
+                    finite = np.isfinite(one) & np.isfinite(two)
+                    one, two = one[finite], two[finite]
+                    # Rounding may depend on other samples.
+                    tolerance = _ROUNDING[dtype.size] * np.abs(one).max(initial=0.0)
+                    if np.abs(one - two).max(initial=0.0) > tolerance:
+                        return True
+                return False
+
+            if not any(np.isfinite(leaf).any() for leaf in before):
+                return None
+            half = random.permutation(batch_size) < batch_size // 2
+            if not any(differs(changed(rows), ~rows) for rows in (half, ~half)):
+                return False
+            # Python code in a cell, such as a draw of NumPy, may change any call.
+            return None if differs(changed(nobody), everybody) else True
 
 
 def _is_created(cell: keras.layers.Layer) -> bool:
@@ -240,51 +416,6 @@ def _is_random(name: str) -> bool:
 
 def _is_update(name: str) -> bool:
     return name.startswith(("Assign", "ResourceScatter", "ResourceApply"))
-
-
-def build_cell(layer: Any, inputs_shape: Nest) -> Nest:
-    """Creates the weights of a layer's cell and checks the cell.
-
-    Args:
-        layer: The `DEQ` layer.
-        inputs_shape: Nest of shapes of its inputs.
-
-    Returns:
-        The initial state, a nest of symbolic tensors.
-    """
-    cell = layer.cell
-    specs = layer._input_specs(inputs_shape)
-    layer._checked_modes.clear()  # An earlier build may have failed after its trace.
-
-    def trace(inputs: Nest) -> tuple[Nest, Nest]:
-        try:
-            injection = layer.inject(inputs)
-        except (AttributeError, KeyError) as error:
-            if not tree.is_nested(getattr(error, "obj", inputs)):
-                raise  # It is not about the list or dict of the inputs.
-            raise ValueError(
-                f"`{type(cell).__name__}.inject` failed for several inputs. "
-                "Concatenate them if the cell takes one tensor, or write a cell whose "
-                f"`inject` takes them. Received: inputs={_shapes(inputs)}. "
-                f"Error: {_message(error)}"
-            ) from error
-        _check_injection(cell, injection)
-        start = cell_state(cell, injection)
-        # The initial state may be the injection itself.
-        state = tree.map_structure(tf.identity, start)
-        value = check_cell(layer, state, injection, training=False)
-        if not (_reads(value, inputs, state) or _reads(start, inputs)):
-            warnings.warn(
-                f"`{type(cell).__name__}.call` does not use the inputs, so that the "
-                "output is the same for all samples. Compute the injection from the "
-                "inputs in `inject`, and use it in `call`, for example tanh(W z + u). "
-                f"Received: injection={_shapes(injection)}."
-            )
-        return state, value
-
-    state, value = trace_and_build(cell, trace, specs)
-    check_samples(layer, _examples(specs, value))
-    return state
 
 
 def _reads(outputs: Nest, inputs: Nest, state: Nest = ()) -> bool:
@@ -343,99 +474,6 @@ def _examples(specs: Nest, value: Nest) -> Iterator[Nest]:
         ]
         if rows_drawn in rows or sum(numbers) <= _MOST_NUMBERS:
             yield map_tensors(draw, specs)
-
-
-def check_samples(
-    layer: Any, examples: Iterable[Nest], mask: tf.Tensor | None = None
-) -> None:
-    """Raises `ValueError` if a sample of f depends on the state of another sample.
-
-    Solvers judge each sample alone: coupled samples would seem to converge early.
-
-    Args:
-        layer: The `DEQ` layer.
-        examples: Inputs of the layer. The first that f accepts decide.
-        mask: See the call arguments of `DEQ`.
-    """
-    for inputs in examples:
-        try:
-            coupled = _are_coupled(layer, inputs, mask)
-        except Exception:  # The cell may not be defined for such numbers or sizes.
-            continue
-        if coupled is None:
-            continue
-        if coupled:
-            raise ValueError(
-                f"`{type(layer.cell).__name__}.call` must compute each sample (an "
-                "index of the first axis) independently of the others, because a "
-                "solver stops samples one by one. If the first axis holds the nodes of "
-                "one graph or the parts of one system, which is one sample, put them "
-                "on axis 1 and call the layer with inputs[None]. A cell for a batch of "
-                "1 alone needs inputs that say so: keras.Input(batch_shape=(1, ...)). "
-                "Do not normalize, attend or accumulate over the batch. "
-                f"Received: cell={type(layer.cell).__name__}, whose result for samples "
-                f"changed with other samples, for inputs={_shapes(inputs)}."
-            )
-        layer._checked_samples = True
-        return
-
-
-def _are_coupled(layer: Any, inputs: Nest, mask: tf.Tensor | None) -> bool | None:
-    """Returns whether some samples of f change if others do, or `None` if unknown."""
-    batch_size = num_rows(inputs)
-    if batch_size < 2 or not _is_created(layer.cell):
-        return None
-    random = np.random.default_rng(0)
-    # Drops the losses and updates of `inject`.
-    with keras.StatelessScope(initialize_variables=False):
-        injection = layer.inject(inputs, mask)
-        call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
-        has_rows = layer._injection_rows(call, False)
-        if has_rows is None:
-            has_rows = tree.map_structure(lambda leaf: False, injection)
-        problem = FixedPointProblem(CellFunction(layer.cell), injection, mask)
-
-        def add_noise(leaf: Any, has_rows: Any, rows: np.ndarray) -> Any:
-            leaf = tf.convert_to_tensor(leaf)
-            if has_rows is not True or not leaf.dtype.is_floating:
-                return leaf
-            rows = rows.reshape([-1] + [1] * (len(leaf.shape) - 1))
-            noise = np.where(rows, random.normal(size=leaf.shape), 0.0)
-            return leaf + tf.cast(noise, leaf.dtype)
-
-        def changed(rows: np.ndarray) -> list[np.ndarray]:
-            """Returns f, with noise in the state and the injection of some samples."""
-            value = problem.bound(
-                tree.map_structure(
-                    lambda leaf, has: add_noise(leaf, has, rows), injection, has_rows
-                )
-            )(tree.map_structure(lambda leaf: add_noise(leaf, True, rows), state))
-            return [tf.cast(leaf, tf.float64).numpy() for leaf in tree.flatten(value)]
-
-        nobody, everybody = np.zeros(batch_size, bool), np.ones(batch_size, bool)
-        state = cell_state(layer.cell, injection)
-        state = tree.map_structure(lambda leaf: add_noise(leaf, True, everybody), state)
-        dtypes = [leaf.dtype for leaf in tree.flatten(state)]
-        before = changed(nobody)
-
-        def differs(other: list[np.ndarray], kept: np.ndarray) -> bool:
-            for one, two, dtype in zip(before, other, dtypes, strict=True):
-                one, two = one[kept], two[kept]
-                finite = np.isfinite(one) & np.isfinite(two)
-                one, two = one[finite], two[finite]
-                # Rounding may depend on other samples.
-                tolerance = _ROUNDING[dtype.size] * np.abs(one).max(initial=0.0)
-                if np.abs(one - two).max(initial=0.0) > tolerance:
-                    return True
-            return False
-
-        if not any(np.isfinite(leaf).any() for leaf in before):
-            return None
-        half = random.permutation(batch_size) < batch_size // 2
-        if not any(differs(changed(rows), ~rows) for rows in (half, ~half)):
-            return False
-        # Python code in a cell, such as a draw of NumPy, may change any call.
-        return None if differs(changed(nobody), everybody) else True
 
 
 def _check_injection(cell: keras.layers.Layer, injection: Nest) -> None:

@@ -26,6 +26,15 @@ def is_rnn_cell(cell: keras.layers.Layer) -> bool:
     return hasattr(cell, "state_size") and not isinstance(cell, keras.layers.RNN)
 
 
+def equilibrium_layers(layer: keras.layers.Layer) -> list[Any]:
+    """Returns the `DEQ` layers in a layer, itself included.
+
+    The modules that `DEQ` consists of cannot import it, hence its attribute.
+    """
+    layers = layer._flatten_layers()
+    return [one for one in layers if getattr(one, "is_equilibrium", False)]
+
+
 _CALL = ["call", "__call__"]
 # The statements of a cell about its function, and for each statement the methods that
 # imply it and the methods that those describe.

@@ -43,9 +43,10 @@ from deq_keras.core.structure import (
     masked,
     named_leaves,
 )
-from deq_keras.layers.equilibrium import cell_contract, cell_problem
+from deq_keras.layers.equilibrium import cell_problem
 from deq_keras.layers.equilibrium.budget import Budget, checked
 from deq_keras.layers.equilibrium.cell_build import stateful_scope
+from deq_keras.layers.equilibrium.cell_contract import CellContract, refuse_noise
 from deq_keras.layers.equilibrium.defaults import choose_components, unquantized_policy
 from deq_keras.layers.equilibrium.metrics import SolveMetrics
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
@@ -158,6 +159,8 @@ class DEQ(keras.layers.Layer):
     - Bai et al. (2019), "Deep Equilibrium Models".
     """
 
+    is_equilibrium = True  # For `equilibrium_layers`.
+
     def __init__(
         self,
         cell: keras.layers.Layer,
@@ -177,7 +180,7 @@ class DEQ(keras.layers.Layer):
                     f"solver=deq_keras.solvers.FixedPointIteration({value})), or "
                     f"another solver. Received: {value}."
                 )
-        cell_contract.check_signature(cell)
+        contract = CellContract(cell, self.inject)
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = unquantized_policy(cell)
         super().__init__(**kwargs)
@@ -214,11 +217,7 @@ class DEQ(keras.layers.Layer):
         # Results of inspecting the cell and the inputs.
         inject = getattr(cell, "inject", None)
         self._inject_options = inspect.signature(inject).parameters if inject else {}
-        self._checked_modes: set[tuple[bool, bool]] = set()
-        self._checked_samples = False
-        self._injection_rows = cell_problem.InjectionRows(
-            lambda call, training: self.inject(**call, training=training)
-        )
+        self._contract = contract
         # Dtypes of inputs that are not floating-point, else `None`. Keras passes only
         # shapes to `build`, where a cell that uses an input as indices is traced.
         self._input_dtypes: tuple[str | None, ...] = ()
@@ -417,7 +416,7 @@ class DEQ(keras.layers.Layer):
     def build(self, inputs_shape: Nest, initial_state_shape: Nest = None) -> None:
         del initial_state_shape
         with stateful_scope():
-            state = cell_contract.build_cell(self, inputs_shape)
+            state = self._contract.build(self._input_specs(inputs_shape))
             self._ranks = tuple(leaf.shape.rank for leaf in tree.flatten(state))
 
     def get_build_config(self) -> Config | None:
@@ -493,9 +492,8 @@ class DEQ(keras.layers.Layer):
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
     ) -> Nest:
-        if not self._checked_samples and tf.executing_eagerly():
-            cell_contract.check_samples(self, [inputs], cell_problem.single_mask(mask))
-            self._checked_samples = cell_problem.num_rows(inputs) > 1
+        if not self._contract.has_checked_samples and tf.executing_eagerly():
+            self._contract.check_call(inputs, cell_problem.single_mask(mask))
         problem = self.problem(inputs, mask, bool(training))
         scope, name = self._budget.scope, self.name
         if scope is not None:
@@ -565,7 +563,7 @@ class DEQ(keras.layers.Layer):
         if max_iter is not None or tol is not None:
             solver = self._solver_of_training(max_iter, tol)
         if problem.mask is not None and solver.noise > 0:
-            cell_contract.refuse_noise(solver)
+            refuse_noise(solver)
         seed = next_seed(self.seed_generator) if self._initial_state.is_random else None
         state = self._first_state(problem, initial_state, seed, training=True)
         budget = None
@@ -675,7 +673,7 @@ class DEQ(keras.layers.Layer):
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
         # TensorFlow never frees the graph of a training step, whose gradient functions
         # hold the problem. They must not keep the layer alive.
-        rows = weakref.proxy(self._injection_rows)
+        rows = weakref.proxy(self._contract.rows)
         return FixedPointProblem(
             function,
             self.inject(inputs, mask, training),
@@ -702,7 +700,7 @@ class DEQ(keras.layers.Layer):
         state_seed = noise_seed = None
         if seed is not None:
             if problem.mask is not None and self.solver.noise > 0:
-                cell_contract.refuse_noise(self.solver)
+                refuse_noise(self.solver)
             state_seed, noise_seed = fold_in(seed, 0), fold_in(seed, 1)
         source, state = self.initial_state, request.initial_state
         if isinstance(state, str | initial_states.InitialState):
@@ -772,8 +770,8 @@ class DEQ(keras.layers.Layer):
             and self.regularizer is not None
             and self.regularizer.differentiates_jacobian
         )
-        if (training, twice) not in self._checked_modes:
-            cell_contract.check_cell(self, state, problem.injection, training)
+        if (training, twice) not in self._contract.checked_modes:
+            self._contract.check(state, problem.injection, training, twice)
         source = source or self._initial_state
         first = source(state, seed)
         if first is not state:

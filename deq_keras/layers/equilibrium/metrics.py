@@ -12,6 +12,7 @@ import tensorflow as tf
 from deq_keras import gradients, solvers
 from deq_keras.core import nonfinite, replicas
 from deq_keras.core.graphs import is_in_control_flow, stateless_scope
+from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
 from deq_keras.layers.equilibrium.defaults import takes_plain_steps
 from deq_keras.metrics import GradientError, StepMean
 
@@ -137,7 +138,7 @@ class SolveMetrics:
         if model is None or (self._model is not None and self._model() is model):
             return
         self._model = weakref.ref(model)
-        layers = [one for one in model._flatten_layers() if hasattr(one, "_budget")]
+        layers = equilibrium_layers(model)
         names = [one.name for one in layers]
         before = itertools.takewhile(lambda one: one is not layer, layers)
         index = sum(one.name == layer.name for one in before)

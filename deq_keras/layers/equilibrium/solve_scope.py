@@ -12,6 +12,7 @@ import tensorflow as tf
 from deq_keras import solvers
 from deq_keras.core.request import as_max_iter, as_tol
 from deq_keras.core.structure import Nest
+from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
 
 
 class SolveScope:
@@ -107,8 +108,7 @@ class SolveScope:
             )
 
     def _budgets(self) -> list[Any]:
-        layers = self.model._flatten_layers()
-        return [layer._budget for layer in layers if hasattr(layer, "_budget")]
+        return [layer._budget for layer in equilibrium_layers(self.model)]
 
     def reserve_name(self, name: str) -> str:
         """Returns the name of the next call of a layer: NAME, NAME_2, NAME_3, ..."""

@@ -5,7 +5,13 @@ import keras
 from deq_keras.core import serialization
 from deq_keras.core.serialization import Config
 from deq_keras.gradients.adjoint_report import AdjointReport
-from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
+from deq_keras.gradients.forward import replace_gradient, solve_without_gradient
+from deq_keras.gradients.gradient import (
+    Attachment,
+    Equilibrium,
+    EquilibriumGradient,
+    SecondOrderLimit,
+)
 from deq_keras.gradients.implicit import ImplicitGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
@@ -16,17 +22,21 @@ from deq_keras.gradients.unrolled import UnrolledGradient
 __all__ = [
     "ALL_OBJECTS",
     "AdjointReport",
+    "Attachment",
     "Equilibrium",
     "EquilibriumGradient",
     "ImplicitGradient",
     "NeumannGradient",
     "PhantomGradient",
     "ReversibleGradient",
+    "SecondOrderLimit",
     "TruncatedGradient",
     "UnrolledGradient",
     "deserialize",
     "get",
+    "replace_gradient",
     "serialize",
+    "solve_without_gradient",
 ]
 
 ALL_OBJECTS = (

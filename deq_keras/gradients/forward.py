@@ -5,9 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import nonfinite
 from deq_keras.core.custom_gradient import custom_gradient, stop_gradient
-from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
@@ -23,29 +21,11 @@ def solve_without_gradient(
     """
     start = tree.map_structure(tf.stop_gradient, request.initial_state)
     injection = tree.map_structure(stop_gradient, problem.injection)
-    constant = problem.bound(injection)
+    # The loop reads the variables themselves, not tensors with a gradient.
+    constant = problem.bound(injection, weights=None)
     solution = solver.solve(constant, request._replace(initial_state=start))
     value = tree.map_structure(stop_gradient, solution.value)
     return tree.map_structure(tf.stop_gradient, solution)._replace(value=value)
-
-
-def linearize_equilibrium(
-    problem: FixedPointProblem, solution: Solution
-) -> tuple[Linearization, FixedPointProblem]:
-    """Linearizes f at the solution; the gradient passes through a gate.
-
-    Args:
-        problem: A `FixedPointProblem`.
-        solution: A `Solution` without gradient.
-
-    Returns:
-        The `Linearization`, and the problem behind the gate. They have no gradient if
-        all evaluations of a sample were non-finite.
-    """
-    gate = nonfinite.GradientGate()
-    gate.close_if(nonfinite.has_no_evaluation(solution), problem.is_usable)
-    problem = problem.gated(gate)
-    return problem.linearize(solution.point), problem
 
 
 def replace_gradient(solution: Solution, carrier: Nest) -> Nest:

@@ -9,19 +9,19 @@ from keras import tree
 
 from deq_keras import solvers
 from deq_keras.core import nonfinite
-from deq_keras.core.custom_gradient import custom_gradient, guard_second_order
+from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.graphs import is_in_control_flow
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointFunction, FixedPointProblem
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest, at_least_float32
 from deq_keras.gradients.adjoint_report import AdjointReport, adjoint_report
-from deq_keras.gradients.forward import (
-    linearize_equilibrium,
-    replace_gradient,
-    solve_without_gradient,
+from deq_keras.gradients.forward import replace_gradient, solve_without_gradient
+from deq_keras.gradients.gradient import (
+    Attachment,
+    EquilibriumGradient,
+    SecondOrderLimit,
 )
-from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.solvers import FixedPointSolver, LoopOptions, SolveRequest
 
 
@@ -69,91 +69,64 @@ class ImplicitGradient(EquilibriumGradient):
 
     has_adjoint = True
     assumes_convergence = True
+    second_order_limit = SecondOrderLimit(
+        "it solves an adjoint equation, and that solve has no derivative"
+    )
 
     def __init__(self, solver: str | Config | FixedPointSolver | None = None) -> None:
         self.solver = None if solver is None else solvers.get(solver)
 
-    def solve(
+    def attach(
         self,
         problem: FixedPointProblem,
         request: SolveRequest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[AdjointReport], None] | None = None,
-    ) -> Equilibrium:
-        return solve_implicitly(
-            problem,
-            request,
-            solver,
-            adjoint_solver=self.solver or solver,
-            name=type(self).__name__,
-            record_adjoint=record_adjoint,
-        )
+    ) -> Attachment:
+        # The derivative of the equilibrium is dz*/du = (I - J)^-1 df/du.
+        #
+        # 1. Solve z* = f(z*, u). Nothing of the loop is differentiated or stored.
+        # 2. Evaluate f once more at the constant z*, with a gradient in u and the
+        #    weights: the tape of this evaluation multiplies a cotangent by df/du.
+        # 3. Pass its value through an identity whose backward pass replaces the
+        #    cotangent c by the solution y of y = J^T y + c.
+        # 4. The output has the value z* and the gradient of step 3.
+        solution = solve_without_gradient(problem, request, solver)
+        linearization = problem.linearize(solution.point)
+        adjoint_solver = self.solver or solver
+        # TensorFlow cannot update a metric in the gradient of a branch or a loop.
+        is_recorded = record_adjoint is not None and not is_in_control_flow()
+
+        def attach(*value: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
+            def backward(*cotangent: tf.Tensor) -> list[tf.Tensor]:
+                # Accumulates in the solver's precision, regardless of the dtype of f.
+                constant = tree.pack_sequence_as(
+                    linearization.value, list(map(at_least_float32, cotangent))
+                )
+                # The adjoint equation is a fixed-point problem, so any solver can solve
+                # it. It starts at c, the first term of the Neumann series.
+                function = _AdjointFunction(linearization, problem)
+                adjoint = adjoint_solver.solve(
+                    FixedPointProblem(function, constant),
+                    SolveRequest(constant, loop=LoopOptions(records_trace=False)),
+                )
+                if is_recorded and record_adjoint is not None:
+                    record_adjoint(adjoint_report(linearization, constant, adjoint))
+                leaves = zip(tree.flatten(adjoint.value), value, strict=True)
+                return [
+                    nonfinite.with_overflow(adjoint, tf.cast(leaf, output.dtype))
+                    for leaf, output in leaves
+                ]
+
+            return [*map(tf.identity, value)], backward
+
+        leaves = custom_gradient(attach)(*tree.flatten(linearization.value))
+        carrier = tree.pack_sequence_as(linearization.value, leaves)
+        value = replace_gradient(solution, carrier)
+        return Attachment(value, solution, linearization)
 
     def get_config(self) -> Config:
         return {"solver": self.solver and solvers.serialize(self.solver)}
-
-
-def solve_implicitly(
-    problem: FixedPointProblem,
-    request: SolveRequest,
-    solver: FixedPointSolver,
-    adjoint_solver: FixedPointSolver,
-    name: str,
-    record_adjoint: Callable[[AdjointReport], None] | None = None,
-) -> Equilibrium:
-    """Solves, and attaches the gradient of the implicit function theorem.
-
-    Args:
-        problem: See `EquilibriumGradient.solve`.
-        request: See `EquilibriumGradient.solve`.
-        solver: See `EquilibriumGradient.solve`.
-        adjoint_solver: The `FixedPointSolver` of the adjoint equation.
-        name: String. Name of the gradient in messages.
-        record_adjoint: See `EquilibriumGradient.solve`.
-    """
-    # The derivative of the equilibrium is dz*/du = (I - J)^-1 df/du.
-    #
-    # 1. Solve z* = f(z*, u). Nothing of the loop is differentiated or stored.
-    # 2. Evaluate f once more at the constant z*, with a gradient in u and the weights:
-    #    the tape of this evaluation multiplies a cotangent by df/du.
-    # 3. Pass its value through an identity whose backward pass replaces the cotangent
-    #    c by the solution y of y = J^T y + c.
-    # 4. The output has the value z* and the gradient of step 3.
-    solution = solve_without_gradient(problem, request, solver)
-    linearization, gated = linearize_equilibrium(problem, solution)
-    # TensorFlow cannot update a metric in the gradient of a branch or a loop.
-    is_recorded = record_adjoint is not None and not is_in_control_flow()
-
-    def attach(*value: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
-        def backward(*cotangent: tf.Tensor) -> list[tf.Tensor]:
-            # Accumulates in the solver's precision, regardless of the compute dtype.
-            constant = tree.pack_sequence_as(
-                linearization.value, list(map(at_least_float32, cotangent))
-            )
-            # The adjoint equation is a fixed-point problem, so any solver can solve
-            # it. It starts at c, the first term of the Neumann series.
-            adjoint = adjoint_solver.solve(
-                FixedPointProblem(_AdjointFunction(linearization, gated), constant),
-                SolveRequest(constant, loop=LoopOptions(records_trace=False)),
-            )
-            if is_recorded and record_adjoint is not None:
-                record_adjoint(adjoint_report(linearization, constant, adjoint))
-            return [
-                nonfinite.with_overflow(adjoint, tf.cast(leaf, output.dtype))
-                for leaf, output in zip(tree.flatten(adjoint.value), value, strict=True)
-            ]
-
-        return [*map(tf.identity, value)], backward
-
-    # Without the guard, TensorFlow would return a wrong second derivative, which lacks
-    # the dependence of y on z*.
-    reason = "it solves an adjoint equation, and that solve has no derivative"
-    carrier = guard_second_order(linearization.value, name, reason)
-    leaves = custom_gradient(attach)(*tree.flatten(carrier))
-    value = replace_gradient(solution, tree.pack_sequence_as(carrier, leaves))
-    failed = nonfinite.has_no_evaluation(solution)
-    linearization = nonfinite.usable_linearization(linearization, failed)
-    return Equilibrium(value, solution, linearization)
 
 
 class _AdjointFunction(FixedPointFunction):

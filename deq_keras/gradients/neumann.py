@@ -18,7 +18,6 @@ from deq_keras.gradients.implicit import ImplicitGradient
 from deq_keras.solvers import (
     Evaluation,
     FixedPointIteration,
-    FixedPointSolver,
     Solution,
     SolveRequest,
 )
@@ -59,15 +58,10 @@ class NeumannGradient(ImplicitGradient):
 
     def __init__(self, num_terms: int = 12) -> None:
         self.num_terms = check_count("num_terms", num_terms)
-        super().__init__(neumann_series(self.num_terms))
+        super().__init__(_BoundedSeries(max_iter=self.num_terms, tol=None))
 
     def get_config(self) -> Config:
         return arguments_of(self, NeumannGradient)
-
-
-def neumann_series(num_terms: int) -> FixedPointSolver:
-    """Returns the adjoint solver that sums a series of `num_terms` products."""
-    return _BoundedSeries(max_iter=num_terms, tol=None)
 
 
 class _BoundedSeries(FixedPointIteration):

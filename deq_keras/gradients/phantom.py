@@ -6,16 +6,16 @@ import keras
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, check_positive_fraction
-from deq_keras.core.custom_gradient import guard_second_order
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import interpolate
 from deq_keras.gradients.adjoint_report import AdjointReport
-from deq_keras.gradients.forward import (
-    replace_gradient,
-    solve_without_gradient,
+from deq_keras.gradients.forward import replace_gradient, solve_without_gradient
+from deq_keras.gradients.gradient import (
+    Attachment,
+    EquilibriumGradient,
+    SecondOrderLimit,
 )
-from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.solvers import FixedPointSolver, SolveRequest
 
 
@@ -45,56 +45,33 @@ class PhantomGradient(EquilibriumGradient):
     - Fung et al. (2022), "JFB: Jacobian-Free Backpropagation for Implicit Networks".
     """
 
+    second_order_limit = SecondOrderLimit(
+        "its steps start at an equilibrium that it treats as a constant",
+        is_refused=False,
+    )
+
     def __init__(self, num_steps: int = 5, damping: float = 0.5) -> None:
         self.num_steps = check_count("num_steps", num_steps)
         self.damping = check_positive_fraction("damping", damping)
 
-    def solve(
+    def attach(
         self,
         problem: FixedPointProblem,
         request: SolveRequest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[AdjointReport], None] | None = None,
-    ) -> Equilibrium:
-        return solve_with_steps(
-            problem, request, solver, self.num_steps, self.damping, type(self).__name__
-        )
+    ) -> Attachment:
+        solution = solve_without_gradient(problem, request, solver)
+        linearization = problem.linearize(solution.point)
+        failed = nonfinite.has_no_evaluation(solution)
+        state, value = linearization.point, linearization.value
+        for step in range(self.num_steps):
+            value = problem(state) if step > 0 else value
+            is_whole = self.damping == 1.0
+            state = value if is_whole else interpolate(state, value, self.damping)
+            failed |= nonfinite.failed_rows(state)
+        value = replace_gradient(solution, state)
+        return Attachment(value, solution, linearization, failed)
 
     def get_config(self) -> Config:
         return arguments_of(self, PhantomGradient)
-
-
-def solve_with_steps(
-    problem: FixedPointProblem,
-    request: SolveRequest,
-    solver: FixedPointSolver,
-    num_steps: int,
-    damping: float,
-    name: str,
-) -> Equilibrium:
-    """Solves, and attaches the gradient of damped steps from the solution.
-
-    Args:
-        problem: See `EquilibriumGradient.solve`.
-        request: See `EquilibriumGradient.solve`.
-        solver: See `EquilibriumGradient.solve`.
-        num_steps: See `PhantomGradient`.
-        damping: See `PhantomGradient`.
-        name: String. Name of the gradient in messages.
-    """
-    solution = solve_without_gradient(problem, request, solver)
-    gate = nonfinite.GradientGate()
-    gated = problem.gated(gate)
-    linearization = gated.linearize(solution.point)
-    failed = nonfinite.has_no_evaluation(solution)
-    state, value = linearization.point, linearization.value
-    for step in range(num_steps):
-        value = gated(state) if step > 0 else value
-        state = value if damping == 1.0 else interpolate(state, value, damping)
-        failed |= nonfinite.failed_rows(state)
-    gate.close_if(failed, problem.is_usable)
-    reason = "its steps start at an equilibrium that it treats as a constant"
-    carrier = guard_second_order(state, name, reason, is_refused=False)
-    failed = nonfinite.has_no_evaluation(solution)
-    linearization = nonfinite.usable_linearization(linearization, failed)
-    return Equilibrium(replace_gradient(solution, carrier), solution, linearization)

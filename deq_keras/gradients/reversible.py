@@ -9,14 +9,16 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_open_fraction, check_optional_count
-from deq_keras.core.custom_gradient import guard_second_order, without_variables
+from deq_keras.core.custom_gradient import without_variables
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.gradients.adjoint_report import AdjointReport
-from deq_keras.gradients.forward import linearize_equilibrium
-from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.gradients.implicit import solve_implicitly
-from deq_keras.gradients.neumann import neumann_series
+from deq_keras.gradients.gradient import (
+    Attachment,
+    EquilibriumGradient,
+    SecondOrderLimit,
+)
+from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.pair_steps import InverseSteps, PairSteps
 from deq_keras.solvers import (
     FixedPointIteration,
@@ -89,6 +91,9 @@ class ReversibleGradient(EquilibriumGradient):
     """
 
     differentiates_iterates = True
+    second_order_limit = SecondOrderLimit(
+        "its backward pass inverts steps, and is not differentiated"
+    )
 
     def __init__(self, beta: float = 0.8, checkpoint_every: int | None = None) -> None:
         self.beta = check_open_fraction("beta", beta)
@@ -96,13 +101,13 @@ class ReversibleGradient(EquilibriumGradient):
             "checkpoint_every", checkpoint_every
         )
 
-    def solve(
+    def attach(
         self,
         problem: FixedPointProblem,
         request: SolveRequest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[AdjointReport], None] | None = None,
-    ) -> Equilibrium:
+    ) -> Attachment:
         max_iter = solver.max_iter if request.max_iter is None else request.max_iter
         _check_solver(solver, max_iter)
         # 1. A step advances a pair of states and evaluates f twice. The last evaluation
@@ -110,10 +115,9 @@ class ReversibleGradient(EquilibriumGradient):
         max_steps = (max_iter - 1) // 2
         limit = request.loop.limit
         largest = max_steps if limit is None else (limit - 1) // 2
-        gate = nonfinite.GradientGate()
-        gated, initial_state = problem.gated(gate), gate(request.initial_state)
         injection, weights, start = tree.map_structure(
-            tf.stop_gradient, (gated.injection, gated.weights, initial_state)
+            tf.stop_gradient,
+            (problem.injection, problem.weights, request.initial_state),
         )
         # 2. Step forward without a gradient, and store every K-th pair.
         steps = PairSteps(
@@ -124,34 +128,16 @@ class ReversibleGradient(EquilibriumGradient):
             tf.maximum(largest, 1) if tf.is_tensor(largest) else largest,
         )
         pairs, solution = without_variables(steps.run, max_steps)
-        gate.close_if(nonfinite.has_failed(solution), problem.is_usable)
         # 3. The backward pass inverts the steps between two stored pairs, and
-        # differentiates each of them. Gradients pass through the gate.
-        sources = gated.sources(initial_state)
-        steps = steps._replace(problem=gated)
+        # differentiates each of them.
+        sources = problem.sources(request.initial_state)
+        steps = steps._replace(problem=problem)
         inverse = InverseSteps(steps, pairs, solution.point, sources)
-        reason = "its backward pass inverts steps, and is not differentiated"
-        value = inverse.attached(initial_state)
-        value = guard_second_order(value, "ReversibleGradient", reason)
-        # 4. One more evaluation serves the penalty of a regularizer.
-        linearization, _ = linearize_equilibrium(problem, solution)
-        failed = nonfinite.has_no_evaluation(solution)
-        linearization = nonfinite.usable_linearization(linearization, failed)
-        return Equilibrium(value, solution, linearization)
+        value = inverse.attached(request.initial_state)
+        return Attachment(value, solution, failed=nonfinite.has_failed(solution))
 
-    def infer(
-        self,
-        problem: FixedPointProblem,
-        request: SolveRequest,
-        solver: FixedPointSolver,
-    ) -> Equilibrium:
-        return solve_implicitly(
-            problem,
-            request,
-            solver,
-            adjoint_solver=neumann_series(_NUM_TERMS),
-            name="ReversibleGradient, outside of training,",
-        )
+    def outside_training(self, solver: FixedPointSolver) -> NeumannGradient:
+        return NeumannGradient(_NUM_TERMS)
 
     def get_config(self) -> Config:
         return arguments_of(self, ReversibleGradient)

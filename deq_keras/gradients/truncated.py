@@ -16,7 +16,6 @@ from deq_keras.core.checks import (
     check_optional_count,
     check_positive_fraction,
 )
-from deq_keras.core.custom_gradient import guard_second_order
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import as_seed, fold_in, normal, uniform
 from deq_keras.core.serialization import Config, arguments_of
@@ -29,10 +28,13 @@ from deq_keras.core.structure import (
 )
 from deq_keras.gradients import step_counts
 from deq_keras.gradients.adjoint_report import AdjointReport
-from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.gradients.implicit import solve_implicitly
-from deq_keras.gradients.neumann import neumann_series
-from deq_keras.gradients.phantom import solve_with_steps
+from deq_keras.gradients.gradient import (
+    Attachment,
+    EquilibriumGradient,
+    SecondOrderLimit,
+)
+from deq_keras.gradients.neumann import NeumannGradient
+from deq_keras.gradients.phantom import PhantomGradient
 from deq_keras.gradients.step_counts import NumSteps, StepCounts
 from deq_keras.solvers import FixedPointSolver, SolveRequest
 
@@ -151,31 +153,32 @@ class TruncatedGradient(EquilibriumGradient):
         self.tol = None if tol is None else check_non_negative("tol", tol)
         self.stops_early = num_steps is None if tol is None else tol > 0
         self.checkpoints = check_optional_count("checkpoints", checkpoints)
+        if num_free_steps != 0 and free_fraction != 0.0:
+            reason = "its free steps are constants"
+            self.second_order_limit = SecondOrderLimit(reason, is_refused=False)
         self._counts(self.max_steps)
 
-    def solve(
+    def attach(
         self,
         problem: FixedPointProblem,
         request: SolveRequest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[AdjointReport], None] | None = None,
-    ) -> Equilibrium:
-        plan = self._plan(request.initial_state, solver)
+    ) -> Attachment:
+        initial_state = request.initial_state
+        plan = self._plan(initial_state, solver)
         seed = as_seed(request.seed)
         num_free_steps, num_steps = self._draw(plan, request.max_iter, seed)
-        gate = nonfinite.GradientGate()
-        gated, initial_state = problem.gated(gate), gate(request.initial_state)
 
         # 1. Free steps bring some samples near the equilibrium, without gradient.
-        start, has_failed, num_evaluations = _free_steps(
+        start, failed, num_evaluations = _free_steps(
             problem, initial_state, num_free_steps, plan, self.free_noise, seed
         )
 
         # 2. All samples take the differentiated steps.
-        state, failed_now, count = _graded_steps(gated, start, num_steps, plan, seed)
-        has_failed |= failed_now
-        value = where_rows(has_failed, start, state)
-        gate.close_if(has_failed, problem.is_usable)
+        state, failed_now, count = _graded_steps(problem, start, num_steps, plan, seed)
+        failed |= failed_now
+        value = where_rows(failed, start, state)
 
         # 3. One more evaluation serves the residual and the penalty of the regularizer.
         # It has a gate of its own, because it may be the first non-finite one.
@@ -184,41 +187,27 @@ class TruncatedGradient(EquilibriumGradient):
         linearization = problem.gated(gate).linearize(point)
         # The steps stop at their own tolerance, so it defines convergence.
         tol = max(plan.tol or 0.0, solver.tol or 0.0) or None
-        solution = solver.assess(point, linearization.value, has_failed, tol)
-        has_failed = nonfinite.has_failed(solution)
-        gate.close_if(has_failed, problem.is_usable)
+        solution = solver.assess(point, linearization.value, failed, tol)
+        excluded = nonfinite.has_failed(solution)
+        gate.close_if(excluded, problem.is_usable)
         num_evaluations += count
-        is_excluded = has_failed
         if plan.tol is not None:
             # Samples that stopped early, or took few steps, need not have converged.
             budget = solver.max_iter if request.max_iter is None else request.max_iter
             has_budget = num_evaluations >= tf.minimum(budget, plan.largest_sum)
-            is_excluded |= ~(has_budget | (count < num_steps))
-        linearization = nonfinite.usable_linearization(linearization, is_excluded)
+            excluded |= ~(has_budget | (count < num_steps))
         solution = tree.map_structure(tf.stop_gradient, solution)._replace(
             num_evaluations=num_evaluations,
             # The maximum over an empty batch is not a number of steps.
             batch_evaluations=tf.maximum(tf.reduce_max(num_evaluations), 0),
         )
-        if self.num_free_steps != 0 and plan.free_fraction > 0:
-            name, reason = type(self).__name__, "its free steps are constants"
-            value = guard_second_order(value, name, reason, is_refused=False)
-        return Equilibrium(value, solution, linearization)
+        return Attachment(value, solution, linearization, failed, excluded)
 
-    def infer(
-        self,
-        problem: FixedPointProblem,
-        request: SolveRequest,
-        solver: FixedPointSolver,
-    ) -> Equilibrium:
+    def outside_training(self, solver: FixedPointSolver) -> EquilibriumGradient:
         # A trained model may be used with any budget, so none is checked here.
         max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
         num_terms = self._counts(self.max_steps)[1].largest(max_steps) - 1
-        name = "TruncatedGradient, outside of training,"
-        if num_terms == 0:
-            return solve_with_steps(problem, request, solver, 1, 1.0, name)
-        series = neumann_series(num_terms)
-        return solve_implicitly(problem, request, solver, series, name)
+        return NeumannGradient(num_terms) if num_terms else PhantomGradient(1, 1.0)
 
     def get_config(self) -> Config:
         return arguments_of(self, TruncatedGradient)
@@ -457,7 +446,7 @@ def _free_steps(
     start, injection = tree.map_structure(
         tf.stop_gradient, (initial_state, problem.injection)
     )
-    problem = problem.bound(injection)
+    problem = problem.bound(injection, weights=None)
     batch_size = tf.shape(tree.flatten(start)[0])[:1]
     unchanged = _FreeResult(
         start, tf.zeros(batch_size, tf.bool), tf.zeros(batch_size, tf.int32)

@@ -11,8 +11,7 @@ from deq_keras.core.checks import check_optional_count
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.gradients.adjoint_report import AdjointReport
-from deq_keras.gradients.forward import linearize_equilibrium
-from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
+from deq_keras.gradients.gradient import Attachment, EquilibriumGradient
 from deq_keras.solvers import FixedPointSolver, SolveRequest
 
 
@@ -45,44 +44,22 @@ class UnrolledGradient(EquilibriumGradient):
     def __init__(self, checkpoints: int | None = None) -> None:
         self.checkpoints = check_optional_count("checkpoints", checkpoints)
 
-    def solve(
+    def attach(
         self,
         problem: FixedPointProblem,
         request: SolveRequest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[AdjointReport], None] | None = None,
-    ) -> Equilibrium:
-        return _unroll(problem, request, solver, self.checkpoints)
+    ) -> Attachment:
+        loop = request.loop._replace(checkpoints=self.checkpoints)
+        solution = solver.solve(problem, request._replace(loop=loop))
+        value = solution.value
+        solution = tree.map_structure(tf.stop_gradient, solution)
+        return Attachment(value, solution, failed=nonfinite.has_failed(solution))
 
-    def infer(
-        self,
-        problem: FixedPointProblem,
-        request: SolveRequest,
-        solver: FixedPointSolver,
-    ) -> Equilibrium:
+    def outside_training(self, solver: FixedPointSolver) -> "UnrolledGradient":
         # The budget may be a tensor, and checkpoints need an integer.
-        return _unroll(problem, request, solver, checkpoints=None)
+        return UnrolledGradient()
 
     def get_config(self) -> Config:
         return arguments_of(self, UnrolledGradient)
-
-
-def _unroll(
-    problem: FixedPointProblem,
-    request: SolveRequest,
-    solver: FixedPointSolver,
-    checkpoints: int | None,
-) -> Equilibrium:
-    gate = nonfinite.GradientGate()
-    request = request._replace(
-        initial_state=gate(request.initial_state),
-        loop=request.loop._replace(checkpoints=checkpoints),
-    )
-    solution = solver.solve(problem.gated(gate), request)
-    gate.close_if(nonfinite.has_failed(solution), problem.is_usable)
-    value = solution.value
-    solution = tree.map_structure(tf.stop_gradient, solution)
-    linearization, _ = linearize_equilibrium(problem, solution)
-    failed = nonfinite.has_no_evaluation(solution)
-    linearization = nonfinite.usable_linearization(linearization, failed)
-    return Equilibrium(value, solution, linearization)

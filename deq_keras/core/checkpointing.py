@@ -2,7 +2,7 @@
 
 1. `loop` divides the iterations into segments of `interval`, each a loop of its own.
    The outer loop stores the state before each segment.
-2. `rematerialized` makes a segment one operation for TensorFlow: forward it stores
+2. `rematerialize` makes a segment one operation for TensorFlow: forward it stores
    nothing but its state.
 3. The gradient runs the segment again under a tape, and differentiates it.
 """
@@ -53,13 +53,13 @@ def loop(
 
     return graphs.while_loop(
         continues,
-        lambda *state: rematerialized(segment, state, sources),
+        lambda *state: rematerialize(segment, state, sources),
         state,
         None if max_iterations is None else -(-max_iterations // interval),
     )
 
 
-def rematerialized(
+def rematerialize(
     function: Callable[[Nest], Nest], state: Nest, sources: Sequence[tf.Tensor]
 ) -> Nest:
     """Returns `function(state)`, but stores only the state for the gradient.
@@ -72,12 +72,12 @@ def rematerialized(
         state: Nest of tensors.
         sources: List of different tensors that the function reads.
     """
-    call = _RematerializedCall(function, state, sources)
+    call = _RecomputedCall(function, state, sources)
     leaves = custom_gradient(call.forward)(*nonfinite.floating(state), *sources)
     return _with_floating(call.value, leaves)
 
 
-class _RematerializedCall:
+class _RecomputedCall:
     """One call, in the form that `custom_gradient` accepts.
 
     The function captures the sources. As arguments, they would be new tensors in each

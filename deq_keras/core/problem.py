@@ -70,7 +70,7 @@ class FixedPointProblem:
     """A fixed-point problem z = f(z, u): a callable `state -> f(state, injection)`.
 
     The problem owns everything that is constant during a solve. Its methods return new
-    problems: for some samples (`rows`), or for other tensors (`bound`, `gated`).
+    problems: for some samples (`rows`), or for other tensors (`bound`, `through`).
 
     Args:
         fn: Function `(state, injection) -> state`, or a `FixedPointFunction`. If f is
@@ -228,7 +228,7 @@ class FixedPointProblem:
         )
         return self.bound(injection, mask=mask, is_usable=is_usable)
 
-    def gated(self, gate: nonfinite.GradientGate) -> FixedPointProblem:
+    def through(self, gate: nonfinite.GradientGate) -> FixedPointProblem:
         """Returns the same problem, whose injection and weights pass through a gate."""
         injection, weights = gate((self.injection, self.weights))
         return self.bound(injection, weights=weights)

@@ -124,7 +124,7 @@ def get(
                 f"Unknown {kind}. Expected one of {sorted(known)}. Received: "
                 f"{kind}={identifier!r}. Did you mean {synonyms[identifier]!r}?"
             )
-        return _class_named(identifier, base, known, kind)()
+        return _find_class(identifier, base, known, kind)()
     if isinstance(identifier, dict) and "class_name" in identifier:
         return _from_config(identifier, base, known, kind)
     raise ValueError(
@@ -138,26 +138,26 @@ def _from_config(
     config: Config, base: type[T], known: Mapping[str, type[T]], kind: str
 ) -> T:
     if "config" in config:
-        return _deserialized(config, base, known, kind)
+        return _deserialize(config, base, known, kind)
     arguments = {key: value for key, value in config.items() if key != "class_name"}
-    cls = _class_named(config["class_name"], base, known, kind)
+    cls = _find_class(config["class_name"], base, known, kind)
     try:
         return cls.from_config(arguments)
     except (OverflowError, TypeError) as error:
         raise ValueError(
             f"{cls.__name__} does not take these arguments. Received: {arguments!r} "
-            f"({error}).{_misspelled(arguments, cls)}"
+            f"({error}).{_suggest(arguments, cls)}"
         ) from error
 
 
-def _misspelled(arguments: Config, cls: type) -> str:
+def _suggest(arguments: Config, cls: type) -> str:
     """Returns a hint for the first argument that a class does not have."""
     names = inspect.signature(cls).parameters
     unknown = [name for name in arguments if name not in names]
     return did_you_mean(unknown[0], names) if unknown else ""
 
 
-def _deserialized(
+def _deserialize(
     config: Config, base: type[T], known: Mapping[str, type[T]], kind: str
 ) -> T:
     """Returns the object that `keras.saving.serialize_keras_object` serialized."""
@@ -179,7 +179,7 @@ def _deserialized(
     return result
 
 
-def _class_named(
+def _find_class(
     name: Any, base: type[T], known: Mapping[str, type[T]], kind: str
 ) -> type[T]:
     by_any_name = {**known, **{cls.__name__: cls for cls in known.values()}}

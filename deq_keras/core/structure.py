@@ -53,7 +53,7 @@ class StateStructure:
             check_rows(self.leaves, "leaves of a state")
         self._set_matrix_shape()
 
-    def resized(self, batch_size: tf.Tensor) -> "StateStructure":
+    def resize(self, batch_size: tf.Tensor) -> "StateStructure":
         """Returns the structure of a state like this one for another batch size.
 
         Args:
@@ -127,6 +127,7 @@ class StateStructure:
         ):
             positions = _num_entries(leaf.shape[1:-1], shape, slice(1, -1))
             features = _num_entries(leaf.shape[1:][-1:], shape[1:], slice(-1, None))
+            # (B, positions, features)
             by_position = tf.reshape(column, [self.batch_size, positions, features])
             norms.append(tf.norm(by_position, axis=2))  # (B, positions)
         largest = tf.reduce_max(tf.concat(norms, axis=1), axis=1)
@@ -135,7 +136,7 @@ class StateStructure:
     def _columns(self, matrix: tf.Tensor) -> list[tf.Tensor]:
         if len(self.leaves) == 1:
             return [matrix]
-        return tf.split(matrix, self._sizes, axis=1)
+        return tf.split(matrix, self._sizes, axis=1)  # (B, D_i) each
 
     def like(self, state: Nest, source: str) -> Nest:
         """Returns `state`, which raises at run time if its number of rows differs.

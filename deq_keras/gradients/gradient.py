@@ -217,7 +217,7 @@ class EquilibriumGradient(Configured):
         # if a sample failed there.
         gate = nonfinite.GradientGate()
         request = request._replace(initial_state=gate(request.initial_state))
-        found = self.attach(problem.gated(gate), request, solver, record_adjoint)
+        found = self.attach(problem.through(gate), request, solver, record_adjoint)
         value, solution, linearization, failed, excluded = found
         has_no_evaluation = nonfinite.has_no_evaluation(solution)
         failed = has_no_evaluation if failed is None else failed
@@ -227,7 +227,7 @@ class EquilibriumGradient(Configured):
         if linearization is None:
             gate = nonfinite.GradientGate()
             gate.close_if(has_no_evaluation, problem.is_usable)
-            linearization = problem.gated(gate).linearize(solution.point)
+            linearization = problem.through(gate).linearize(solution.point)
         excluded = has_no_evaluation if excluded is None else excluded
         linearization = nonfinite.usable_linearization(linearization, excluded)
 

@@ -1,4 +1,22 @@
-"""The invertible steps of a pair of states, forward and backward."""
+"""The invertible steps of a pair of states, forward and backward.
+
+A pair (y, z) has two states of the problem. A step changes one after the other, each by
+f of the other one, so that every half is an affine map of the state it changes:
+
+    y' = (1 - b) y + b f(z)        z' = (1 - b) z + b f(y')
+    z = (z' - b f(y')) / (1 - b)   y = (y' - b f(z)) / (1 - b)
+
+1. Forward (`PairSteps`): take steps until all samples are done; store the pair before
+   every K-th step. A sample that is done keeps its pair.
+2. Backward (`InverseSteps`): from the last pair, invert one step after the other by the
+   second line, and read a stored pair wherever there is one.
+3. Both evaluations of f that an inverse step needs anyway are taped. With cotangents
+   (p, q) of (y', z'), a step passes on, where v J is a product with df/dz,
+
+       p <- p + b q J(y')     q <- (1 - b) q + b p J(z)     p <- (1 - b) p
+
+   and adds b q df/du(y') and b p df/du(z) to the cotangents of the sources u.
+"""
 
 import functools
 from collections.abc import Callable
@@ -79,11 +97,11 @@ class PairSteps(NamedTuple):
         )
         return pairs, solution
 
-    def mixed(self, old: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    def mix(self, old: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
         """Returns (1 - beta) old + beta value."""
         return (1.0 - self.beta) * old + self.beta * value
 
-    def unmixed(self, new: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    def unmix(self, new: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
         """Returns `old`, given new = (1 - beta) old + beta value."""
         return (new - self.beta * value) / (1.0 - self.beta)
 
@@ -129,8 +147,8 @@ class PairSteps(NamedTuple):
             lambda: self._with(pairs),
             lambda: pairs.stored,
         )
-        y = self.mixed(pairs.y, pairs.value)
-        z = self.mixed(pairs.z, self._evaluate(y).value)
+        y = self.mix(pairs.y, pairs.value)
+        z = self.mix(pairs.z, self._evaluate(y).value)
         evaluation = self._evaluate(z)
         is_active = tf.equal(pairs.status, MAX_ITER)
         one = tf.constant(1)
@@ -189,7 +207,7 @@ class InverseSteps(NamedTuple):
     value: Nest
     sources: list[tf.Tensor]
 
-    def attached(self, initial_state: Nest) -> Nest:
+    def attach(self, initial_state: Nest) -> Nest:
         """Returns the value, with the gradient of the steps."""
         leaves = custom_gradient(self._forward)(
             *tree.flatten(initial_state), *self.sources
@@ -255,19 +273,19 @@ class InverseSteps(NamedTuple):
             old = tf.cond(
                 is_stored,
                 lambda: array.read(index),
-                lambda: steps.unmixed(new, value),
+                lambda: steps.unmix(new, value),
             )
             return where_rows(~is_active, new, old)
 
-        value, vjp = self._evaluated(state.y)
+        value, vjp = self._linearize(state.y)
         z = previous(self.pairs.stored[1], state.z, value)
         of_point, *products = vjp(steps.beta * rows * state.of_z)
         of_y = state.of_y + of_point
-        of_sources = _added(state.of_sources, products)
+        of_sources = _add(state.of_sources, products)
         # Otherwise the evaluation could start before the last product frees its memory.
         with tf.control_dependencies([of_y, *of_sources]):
             z = tf.identity(z)
-        value, vjp = self._evaluated(z)
+        value, vjp = self._linearize(z)
         y = previous(self.pairs.stored[0], state.y, value)
         of_point, *products = vjp(steps.beta * rows * of_y)
         # 1 - beta * rows would not round like the factor of the forward step.
@@ -279,10 +297,10 @@ class InverseSteps(NamedTuple):
             z=z,
             of_y=kept * of_y,
             of_z=kept * state.of_z + of_point,
-            of_sources=_added(of_sources, products),
+            of_sources=_add(of_sources, products),
         )
 
-    def _evaluated(
+    def _linearize(
         self, point: tf.Tensor
     ) -> tuple[tf.Tensor, Callable[[tf.Tensor], list[tf.Tensor]]]:
         """Returns f at a `(batch, features)` matrix, and its product with the
@@ -311,6 +329,6 @@ def _wide_zeros(source: tf.Tensor) -> tf.Tensor:
     return tf.zeros_like(source, dtype if dtype.is_complex else wide_dtype(dtype))
 
 
-def _added(totals: list[tf.Tensor], terms: list[tf.Tensor]) -> list[tf.Tensor]:
+def _add(totals: list[tf.Tensor], terms: list[tf.Tensor]) -> list[tf.Tensor]:
     pairs = zip(totals, terms, strict=True)
     return [total + tf.cast(term, total.dtype) for total, term in pairs]

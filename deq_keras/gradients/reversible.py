@@ -133,7 +133,7 @@ class ReversibleGradient(EquilibriumGradient):
         sources = problem.sources(request.initial_state)
         steps = steps._replace(problem=problem)
         inverse = InverseSteps(steps, pairs, solution.point, sources)
-        value = inverse.attached(request.initial_state)
+        value = inverse.attach(request.initial_state)
         return Attachment(value, solution, failed=nonfinite.has_failed(solution))
 
     def outside_training(self, solver: FixedPointSolver) -> NeumannGradient:

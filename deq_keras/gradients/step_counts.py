@@ -79,7 +79,7 @@ def between(fewest: int, most: int) -> StepCounts:
     return StepCounts(fewest, (1.0,) * (most - fewest + 1))
 
 
-def checked(name: str, steps: Any, smallest: int) -> StepCounts:
+def parse(name: str, steps: Any, smallest: int) -> StepCounts:
     """Returns the `StepCounts` of an argument.
 
     Args:
@@ -94,7 +94,7 @@ def checked(name: str, steps: Any, smallest: int) -> StepCounts:
     if isinstance(steps, str) and steps in (UNIFORM, LOG_UNIFORM):
         return StepCounts(smallest, steps)
     if isinstance(steps, list | tuple):
-        return StepCounts(smallest, _checked_weights(name, steps))
+        return StepCounts(smallest, _check_weights(name, steps))
     if isinstance(steps, str) or steps is None:
         raise ValueError(
             f"`{name}` must be an integer >= {smallest}, 'uniform', 'log_uniform' or a "
@@ -103,7 +103,7 @@ def checked(name: str, steps: Any, smallest: int) -> StepCounts:
     return StepCounts(check_integer(name, steps, smallest), (1.0,))
 
 
-def _checked_weights(name: str, weights: Sequence[Any]) -> tuple[float, ...]:
+def _check_weights(name: str, weights: Sequence[Any]) -> tuple[float, ...]:
     is_number = [
         isinstance(w, int | float) and not isinstance(w, bool) for w in weights
     ]

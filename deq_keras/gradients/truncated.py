@@ -136,10 +136,10 @@ class TruncatedGradient(EquilibriumGradient):
     ) -> None:
         self.num_steps = num_steps
         self.num_free_steps = num_free_steps
-        self._free_counts = step_counts.checked("num_free_steps", num_free_steps, 0)
+        self._free_counts = step_counts.parse("num_free_steps", num_free_steps, 0)
         self._step_counts = None
         if num_steps is not None:
-            self._step_counts = step_counts.checked("num_steps", num_steps, 1)
+            self._step_counts = step_counts.parse("num_steps", num_steps, 1)
         self.max_steps = check_optional_count("max_steps", max_steps)
         self.free_fraction = (
             None
@@ -184,7 +184,7 @@ class TruncatedGradient(EquilibriumGradient):
         # It has a gate of its own, because it may be the first non-finite one.
         gate = nonfinite.GradientGate()
         point = tree.map_structure(tf.stop_gradient, value)
-        linearization = problem.gated(gate).linearize(point)
+        linearization = problem.through(gate).linearize(point)
         # The steps stop at their own tolerance, so it defines convergence.
         tol = max(plan.tol or 0.0, solver.tol or 0.0) or None
         solution = solver.assess(point, linearization.value, failed, tol)
@@ -338,7 +338,7 @@ class _Plan:
             if self.damping < 1.0:
                 new = interpolate(old, new, self.damping)
             if seed is not None:
-                new = self.solver.perturbed(new, i, fold_in(seed, j))
+                new = self.solver.perturb(new, i, fold_in(seed, j))
             leaves.append(new)
         next_state = tree.pack_sequence_as(state, leaves)
         if self.tol is None:
@@ -454,7 +454,7 @@ def _free_steps(
     if plan.free_fraction == 0.0 or (not tf.is_tensor(num_steps) and num_steps == 0):
         return unchanged._replace(state=initial_state)
 
-    def stepped(problem: FixedPointProblem, state: Nest) -> _FreeResult:
+    def take_steps(problem: FixedPointProblem, state: Nest) -> _FreeResult:
         structure = StateStructure(state)
 
         def body(
@@ -479,22 +479,22 @@ def _free_steps(
     # 1. Choose random samples: a fixed number, because shapes must not depend on draws.
     # 2. Step them alone, with their rows of the injection, if these are known.
     # 3. Write the results into the batch; the other samples keep the initial state.
-    def stepped_for_some() -> _FreeResult:
+    def take_steps_for_some() -> _FreeResult:
         order = tf.argsort(uniform(batch_size, fold_in(seed, 1)))
         chosen = order[:num_chosen]
         if not problem.knows_rows:  # The injection of single samples is unknown.
             rows = tf.range(batch_size[0])[:, None]
             is_chosen = tf.reduce_any(tf.equal(rows, chosen), axis=1)
-            return where_rows(is_chosen, stepped(problem, start), unchanged)
+            return where_rows(is_chosen, take_steps(problem, start), unchanged)
         rows = tree.map_structure(lambda leaf: tf.gather(leaf, chosen), start)
         return tree.map_structure(
             lambda leaf, rows: tf.tensor_scatter_nd_update(leaf, chosen[:, None], rows),
             unchanged,
-            stepped(problem.rows(chosen), rows),
+            take_steps(problem.rows(chosen), rows),
         )
 
     if plan.free_fraction == 1.0:
-        result = stepped(problem, start)
+        result = take_steps(problem, start)
     else:
         # A draw decides whether the chosen samples take the steps at all, so that the
         # expected fraction is exact.
@@ -510,7 +510,7 @@ def _free_steps(
         is_drawn = uniform((), fold_in(seed, 0)) < probability
         result = tf.cond(
             (tf.convert_to_tensor(num_steps) > 0) & is_drawn,
-            stepped_for_some,
+            take_steps_for_some,
             lambda: unchanged,
         )
     # The steps have no gradient, so TensorFlow need not differentiate them.

@@ -212,8 +212,8 @@ class StepArray(NamedTuple):
     def take(self, rows: tf.Tensor, num_steps: tf.Tensor) -> StepArray:
         """See `StepSlots.take`."""
         return StepArray(
-            _taken(self.steps, rows, num_steps),
-            _taken(self.squared_norms, rows, num_steps),
+            _take_rows(self.steps, rows, num_steps),
+            _take_rows(self.squared_norms, rows, num_steps),
         )
 
     def _coefficient(self, direction: tf.Tensor, i: tf.Tensor) -> tf.Tensor:
@@ -246,7 +246,7 @@ def _array(
     return tf.TensorArray(dtype, size, clear_after_read=False, element_shape=shape)
 
 
-def _taken(
+def _take_rows(
     array: tf.TensorArray, rows: tf.Tensor, num_written: tf.Tensor
 ) -> tf.TensorArray:
     """Returns a new array with the given rows of the first `num_written` elements."""

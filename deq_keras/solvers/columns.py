@@ -88,7 +88,8 @@ def zero_columns(point: Column, count: int) -> Columns:
     if isinstance(point, tuple):
         point = tf.concat(point, axis=1)
     # XLA would share constant zeros between a solve and its adjoint solve, and keep
-    # them during both. It does not know that no number is both NaN and infinite.
+    # them during both. It does not know that no number is both NaN and infinite, so
+    # these zeros are no constant, and their memory is free after the solve.
     is_both = tf.math.is_nan(point) & tf.math.is_inf(point)
     zero = tf.cast(tf.reduce_any(is_both), point.dtype)
     columns = tf.broadcast_to(zero, tf.concat([[count], tf.shape(point)], axis=0))

@@ -1,8 +1,12 @@
 """A loop that removes finished samples from the batch.
 
-1. All samples start in the loop, with their rows of the injection and the mask.
-2. After an evaluation, if enough samples are done, their results are written into the
-   results of the whole batch, and the variables of the loop keep the other samples.
+Of B samples, the variables of the loop hold the A that are still active, in any order.
+`indices` (A,) are their rows in the whole batch.
+
+1. All samples start in the loop (A = B), with their rows of the injection and the mask.
+2. After an evaluation, if enough samples are done, their results (B', ...) are written
+   into the results (B, ...) of the whole batch, at the rows of `indices`. The variables
+   of the loop keep the rows of the other A - B' samples; a shape in a loop may change.
 3. When the loop ends, the remaining samples are written as well.
 """
 
@@ -69,7 +73,8 @@ class ActiveBatch(NamedTuple):
                 tf.cast(tf.where(mask)[:, 0], tf.int32)
                 for mask in (~is_active, is_active)
             )
-            rows = tf.gather(self.indices, done)
+            # `done` and `active` count within the loop, `rows` within the whole batch.
+            rows = tf.gather(self.indices, done)  # (B',)
             batch = ActiveBatch(
                 tf.gather(self.indices, active),
                 _constants(self.problem(whole).rows(active)),
@@ -115,7 +120,8 @@ def _with_rows(results: Solution, indices: tf.Tensor, rows: Solution) -> Solutio
         return tf.tensor_scatter_nd_update(leaf, indices[:, None], new)
 
     def update_columns(leaf: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        return tf.transpose(update(tf.transpose(leaf), tf.transpose(new)))
+        # A trace has the samples in its second axis.
+        return tf.transpose(update(tf.transpose(leaf), tf.transpose(new)))  # (N, B)
 
     return Solution(
         value=update(results.value, rows.value),

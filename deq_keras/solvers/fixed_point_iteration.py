@@ -100,7 +100,8 @@ class FixedPointIteration(FixedPointSolver):
         num_evaluations: tf.Tensor,
     ) -> tuple[tf.Tensor, _Patience | tuple[()]]:
         if self.patience is not None:
-            memory = self._judged(memory, tf.stop_gradient(evaluation.squared_norm))
+            squared_norm = tf.stop_gradient(evaluation.squared_norm)
+            memory = self._adapt_damping(memory, squared_norm)
             return evaluation.point + memory.damping * evaluation.residual, memory
         if self.damping == 1.0:
             return evaluation.value, memory
@@ -109,7 +110,7 @@ class FixedPointIteration(FixedPointSolver):
     def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, FixedPointIteration)}
 
-    def _judged(self, memory: _Patience, squared_norm: tf.Tensor) -> _Patience:
+    def _adapt_damping(self, memory: _Patience, squared_norm: tf.Tensor) -> _Patience:
         has_fallen = squared_norm < memory.smallest
         none = tf.zeros_like(memory.num_stalled)
         num_stalled = tf.where(has_fallen, none, memory.num_stalled + 1.0)

@@ -87,15 +87,15 @@ class LinearSolver(FixedPointSolver):
         norm = _norm(StateStructure(constant).to_matrix(constant))
         norm = tf.where(tf.equal(norm, 0.0), tf.ones_like(norm), norm)
 
-        def scaled(state: Nest, _: Nest) -> Nest:
-            return _multiplied(problem(_multiplied(state, norm)), 1.0 / norm)
+        def apply_scaled(state: Nest, _: Nest) -> Nest:
+            return _multiply(problem(_multiply(state, norm)), 1.0 / norm)
 
-        unit = FixedPointProblem(scaled, is_usable=problem.is_usable)
-        start = _multiplied(constant, 1.0 / norm)
+        unit = FixedPointProblem(apply_scaled, is_usable=problem.is_usable)
+        start = _multiply(constant, 1.0 / norm)
         solution = super().solve(unit, request._replace(initial_state=start))
         failed = nonfinite.has_no_evaluation(solution)
         value, point = (
-            where_rows(failed, constant, _multiplied(state, norm))
+            where_rows(failed, constant, _multiply(state, norm))
             for state in (solution.value, solution.point)
         )
         return solution._replace(value=value, point=point)
@@ -104,7 +104,7 @@ class LinearSolver(FixedPointSolver):
         return arguments_of(self, LinearSolver)
 
 
-def _multiplied(state: Nest, factor: tf.Tensor) -> Nest:
+def _multiply(state: Nest, factor: tf.Tensor) -> Nest:
     """Returns a state times a number per sample, `(batch, 1)`."""
 
     def multiply(leaf: tf.Tensor) -> tf.Tensor:

@@ -239,14 +239,14 @@ class PeacemanRachford(OperatorSplitting):
 
         def iterate(iterate: Nest) -> Nest:
             state = splitting.proximal(iterate, self.alpha)
-            reflected = _reflected(iterate, state)
+            reflected = _reflect(iterate, state)
             shifted = tree.map_structure(
                 lambda leaf, bias: leaf + self.alpha * bias, reflected, splitting.bias
             )
-            return _reflected(reflected, resolvent(shifted))
+            return _reflect(reflected, resolvent(shifted))
 
         return iterate
 
 
-def _reflected(state: Nest, mirror: Nest) -> Nest:
+def _reflect(state: Nest, mirror: Nest) -> Nest:
     return tree.map_structure(lambda leaf, other: 2.0 * other - leaf, state, mirror)

@@ -177,7 +177,7 @@ class FixedPointSolver(Configured):
                     self._check_step(result, evaluation.point, state.memory)
                     is_step_checked = True
                 next_point, memory = result
-                return self.perturbed(next_point, count, seed), memory
+                return self.perturb(next_point, count, seed), memory
 
             unchanged = (state.next_point, state.memory)
             next_point, memory = (
@@ -201,7 +201,7 @@ class FixedPointSolver(Configured):
         ) -> tuple[LoopState, ActiveBatch | tuple[()]]:
             if not batch:
                 return advance(state, problem, rule), ()
-            structure = rule.structure.resized(tf.size(batch.indices))
+            structure = rule.structure.resize(tf.size(batch.indices))
             active_rule = rule._replace(structure=structure)
             state = advance(state, batch.problem(problem), active_rule)
             return batch.without_done(problem, state, self.take_memory)
@@ -297,7 +297,7 @@ class FixedPointSolver(Configured):
         del problem
         return iterate
 
-    def perturbed(
+    def perturb(
         self, point: tf.Tensor, num_evaluations: tf.Tensor, seed: tf.Tensor | None
     ) -> tf.Tensor:
         """Adds the solver's noise to a point. Without a seed, returns the point.

@@ -8,7 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 from keras import tree
-from tensorflow.python.eager import forwardprop_util, record
+
+from deq_keras.core.internals import (
+    has_forward_accumulator,
+    record_gradient,
+    watch_variables,
+)
 
 # Returns the outputs, and the function from their cotangents to input cotangents.
 Forward = Callable[..., tuple[Any, Callable[..., Any]]]
@@ -45,7 +50,7 @@ def custom_gradient(forward: Forward) -> Callable[..., Any]:
 
     def call(*inputs: tf.Tensor) -> Any:
         tensors = [*map(tf.convert_to_tensor, inputs)]
-        if forwardprop_util.pack_tangents(tensors).tangents:
+        if has_forward_accumulator(tensors):
             raise NotImplementedError(
                 "`tf.autodiff.ForwardAccumulator` cannot differentiate a custom "
                 "gradient. Use `tf.GradientTape`, or products of df/dz with vectors: "
@@ -77,7 +82,7 @@ def without_variables(function: Callable[..., Any], *arguments: Any) -> Any:
     Raises:
         TypeError: If it reads one, because its gradient would be lost.
     """
-    with record.VariableWatcher() as watcher:
+    with watch_variables() as watcher:
         result = function(*arguments)
     if watcher.watched_variables():
         raise TypeError(
@@ -133,24 +138,10 @@ def _call(forward: Forward, inputs: list[tf.Tensor]) -> Any:
     results = results or [tf.convert_to_tensor(outputs)]
     size = len(results)
 
-    def of_tape(*cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+    def of_all(*cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         of_inputs = backward(*cotangents[:size])
         single = not isinstance(of_inputs, Sequence)
         return [None] * size + ([of_inputs] if single else list(of_inputs))
 
-    def of_operation(operation: tf.Operation, *cotangents: tf.Tensor) -> list:
-        del operation
-        return of_tape(*cotangents)
-
-    # TensorFlow computes a gradient by a tape, or by differentiating the graph of a
-    # `tf.function` as a whole. `tf.custom_gradient` supports both in the same way, but
-    # looks up the graph's gradient by name in a registry that only grows.
-    sources = [*results, *inputs]
-    graph = tf.compat.v1.get_default_graph()
-    with (
-        record.stop_recording(),
-        graph._override_gradient_function({"IdentityN": of_operation}),
-    ):
-        tensors = tf.identity_n(sources)
-    record.record_operation("CustomGradient", tensors, sources, of_tape)
+    tensors = record_gradient([*results, *inputs], of_all)
     return tuple(tensors[:size]) if is_sequence else tensors[0]

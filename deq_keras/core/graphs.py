@@ -2,14 +2,18 @@
 
 import contextlib
 import functools
-import sys
-import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
+
+from deq_keras.core.internals import (
+    is_compiled_by_xla,
+    is_index_of_vectorized_map,
+    replace_input,
+    set_gradient,
+)
 
 
 def innermost_function() -> tf.Graph | None:
@@ -141,10 +145,9 @@ def differentiable_by_xla() -> Iterator[None]:
                 continue
             known = tf.get_static_value(operand)
             if known is not None:
-                # TensorFlow offers no public function for this, nor for a gradient.
-                operation._update_input(i, tf.constant(known, operand.dtype))
+                replace_input(operation, i, tf.constant(known, operand.dtype))
         if operation.type in ("BroadcastTo", "Tile"):
-            operation._gradient_function = _sum_of_copies
+            set_gradient(operation, _sum_of_copies)
 
 
 def _sum_of_copies(operation: tf.Operation, gradient: tf.Tensor) -> list:
@@ -160,49 +163,15 @@ def _sum_of_copies(operation: tf.Operation, gradient: tf.Tensor) -> list:
     return [tf.reduce_sum(tf.reshape(gradient, by_copy), axes), None]
 
 
-def is_compiled_by_xla() -> bool:
-    """Returns whether XLA compiles the function being traced.
-
-    TensorFlow offers no public function for this.
-    """
-    graph = tf.compat.v1.get_default_graph()
-    return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
-
-
-def keras_export_format() -> str | None:
-    """Returns the format for which Keras' `model.export` traces a function, if any.
-
-    `"onnx"`, `"openvino"`, `"litert"`, or `None`, also for a SavedModel. Keras does not
-    tell layers, so this looks for its modules among the callers (Keras 3.15).
-    """
-    frame: types.FrameType | None = sys._getframe()
-    while frame is not None:
-        package, _, name = frame.f_globals.get("__name__", "").rpartition(".")
-        if package == "keras.src.export" and name in ("onnx", "openvino", "litert"):
-            return name
-        frame = frame.f_back
-    return None
-
-
 def is_vectorized() -> bool:
     """Returns whether `tf.vectorized_map` vectorizes the function being traced.
 
-    It cannot differentiate loops and branches that depend on samples. TensorFlow offers
-    no public function for this. It traces the function in a scope `loop_body`, which
-    starts with a placeholder for the index of the sample.
+    It cannot differentiate loops and branches that depend on samples.
     """
     for graph in _graphs():
         scope = ""
         for name in graph.get_name_scope().split("/"):
             scope += f"{name}/"
-            if name.startswith("loop_body") and _has_placeholder(graph, scope):
+            if is_index_of_vectorized_map(graph, scope):
                 return True
     return False
-
-
-def _has_placeholder(graph: tf.Graph, scope: str) -> bool:
-    try:
-        operation = graph.get_operation_by_name(f"{scope}PlaceholderWithDefault")
-    except KeyError:
-        return False
-    return bool(operation.type == "PlaceholderWithDefault")

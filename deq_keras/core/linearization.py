@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 from keras import tree
-from tensorflow.python.ops import gradients_util
 
+from deq_keras.core.internals import differentiate
 from deq_keras.core.structure import Nest, StateStructure, masked
 
 
@@ -83,14 +83,8 @@ def linearize(fn: Callable[[Nest], Nest], point: Nest) -> Linearization:
     else:
         # A gradient function of the graph refers to the products, and would refer to
         # the tape. The garbage collector cannot see the tape's references to the graph.
-        # Unlike `tf.gradients`, the function that it calls can differentiate an outer
-        # graph: in the backward pass of a branch or a loop, f is in the graph of its
-        # forward pass.
-        gradient = functools.partial(
-            gradients_util._GradientsHelper,
-            unconnected_gradients=zero,
-            src_graph=tf.compat.v1.get_default_graph(),
-        )
+        graph = tf.compat.v1.get_default_graph()
+        gradient = functools.partial(differentiate, graph=graph)
 
     def vjp(vector: Nest) -> Nest:
         products = gradient(tree.flatten(value), leaves, tree.flatten(vector))

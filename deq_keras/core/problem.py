@@ -17,6 +17,7 @@ from deq_keras.core.graphs import (
     differentiable_by_xla,
     stateless_scope,
 )
+from deq_keras.core.internals import own_value
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.structure import Nest, masked
 
@@ -156,9 +157,7 @@ class FixedPointProblem:
         for variable in self._variables:
             value = None if scope is None else scope.get_current_value(variable)
             if value is None:
-                # `value` casts to the compute dtype of the layer that reads it. Only
-                # this private attribute is the tensor in the variable's own dtype.
-                value = variable._value
+                value = own_value(variable)
             if value is None:  # Keras infers shapes before it creates variables.
                 value = tf.cast(variable.value, variable.dtype)
             tensors.append(tf.convert_to_tensor(value))
@@ -247,7 +246,8 @@ class FixedPointProblem:
             state: Nest of `(batch, ...)` tensors. A state of f.
         """
         # Keras creates the variables of a layer after it traced `build`.
-        is_created = all(variable._value is not None for variable in self._variables)
+        values = [own_value(variable) for variable in self._variables]
+        is_created = all(value is not None for value in values)
         sources = [self.injection, self.weights if is_created else []]
         sources += captured_tensors(self, state)
         # A tensor that is mentioned twice would get its gradient twice.

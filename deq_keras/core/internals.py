@@ -1,0 +1,151 @@
+"""Private parts of TensorFlow and Keras that this package uses, each with its reason.
+
+They work with TensorFlow 2.21 and Keras 3.15.1; `.ci/run` also tests the oldest allowed
+versions. If another version changes one of them, `tests/core/test_internals.py` or, for
+`tf.vectorized_map`, `tests/core/test_graphs.py` fails first.
+"""
+
+import sys
+import types
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import keras
+import tensorflow as tf
+from tensorflow.python.eager import forwardprop_util, record
+from tensorflow.python.ops import control_flow_util, gradients_util
+
+
+def is_compiled_by_xla() -> bool:
+    """Returns whether XLA compiles the function being traced.
+
+    TensorFlow offers no public function for this.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
+
+
+def is_index_of_vectorized_map(graph: tf.Graph, scope: str) -> bool:
+    """Returns whether `tf.vectorized_map` traces a function in a scope of a graph.
+
+    TensorFlow offers no public function for this. It opens a scope `loop_body`, which
+    starts with a placeholder for the index of the sample.
+
+    Args:
+        graph: The graph.
+        scope: String. The names of scopes, with a slash after each.
+    """
+    if not scope.split("/")[-2].startswith("loop_body"):
+        return False
+    try:
+        operation = graph.get_operation_by_name(f"{scope}PlaceholderWithDefault")
+    except KeyError:
+        return False
+    return bool(operation.type == "PlaceholderWithDefault")
+
+
+def differentiate(
+    outputs: list[tf.Tensor],
+    inputs: list[tf.Tensor],
+    cotangents: list[tf.Tensor],
+    graph: tf.Graph,
+) -> list[tf.Tensor]:
+    """Returns the gradients of the outputs in a graph, or zeros.
+
+    Unlike `tf.gradients`, it can differentiate an outer graph: in the backward pass of
+    a branch or a loop, f is in the graph of its forward pass.
+
+    Args:
+        outputs: List of tensors of `graph`.
+        inputs: List of tensors of `graph`.
+        cotangents: List of tensors like `outputs`.
+        graph: The graph being built, or one around it.
+    """
+    gradients: list[tf.Tensor] = gradients_util._GradientsHelper(
+        outputs,
+        inputs,
+        cotangents,
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        src_graph=graph,
+    )
+    return gradients
+
+
+def record_gradient(
+    tensors: list[tf.Tensor], backward: Callable[..., list]
+) -> list[tf.Tensor]:
+    """Returns copies of tensors, with a gradient that belongs to their operation.
+
+    `tf.custom_gradient` keeps every gradient function in a registry that only grows.
+
+    Args:
+        tensors: List of tensors.
+        backward: Function from the cotangents of all tensors to those of `tensors`.
+    """
+
+    def of_operation(operation: tf.Operation, *cotangents: tf.Tensor) -> list:
+        del operation
+        return backward(*cotangents)
+
+    # TensorFlow computes a gradient by a tape, or by differentiating the graph of a
+    # `tf.function` as a whole. `tf.custom_gradient` supports both in the same way.
+    graph = tf.compat.v1.get_default_graph()
+    with (
+        record.stop_recording(),
+        graph._override_gradient_function({"IdentityN": of_operation}),
+    ):
+        copies: list[tf.Tensor] = tf.identity_n(tensors)
+    record.record_operation("CustomGradient", copies, tensors, backward)
+    return copies
+
+
+def watch_variables() -> AbstractContextManager:
+    """Returns a scope that collects trainable variables as they are read.
+
+    `watched_variables()` of its value returns them. A `tf.GradientTape` would also
+    record, and thus keep, everything that is computed.
+    """
+    watcher: AbstractContextManager = record.VariableWatcher()
+    return watcher
+
+
+def has_forward_accumulator(tensors: list[tf.Tensor]) -> bool:
+    """Returns whether a `tf.autodiff.ForwardAccumulator` watches one of the tensors."""
+    return bool(forwardprop_util.pack_tangents(tensors).tangents)
+
+
+def replace_input(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
+    """Replaces an input of an operation. TensorFlow has no public function for this."""
+    operation._update_input(index, tensor)
+
+
+def set_gradient(operation: tf.Operation, gradient: Callable[..., list]) -> None:
+    """Sets the gradient function of an operation.
+
+    A public registry has one function for each type of operation, not for one of them.
+    """
+    operation._gradient_function = gradient
+
+
+def own_value(variable: keras.Variable) -> Any:
+    """Returns the TensorFlow variable of a Keras variable, or `None` before it exists.
+
+    `variable.value` casts to the compute dtype of the layer that reads it.
+    """
+    return variable._value
+
+
+def keras_export_format() -> str | None:
+    """Returns the format for which Keras' `model.export` traces a function, if any.
+
+    `"onnx"`, `"openvino"`, `"litert"`, or `None`, also for a SavedModel. Keras does not
+    tell layers, so this looks for its modules among the callers (Keras 3.15).
+    """
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        package, _, name = frame.f_globals.get("__name__", "").rpartition(".")
+        if package == "keras.src.export" and name in ("onnx", "openvino", "litert"):
+            return name
+        frame = frame.f_back
+    return None

@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import graphs
 from deq_keras.core.checks import check_seed
+from deq_keras.core.internals import is_compiled_by_xla
 from deq_keras.core.structure import Nest
 
 _KEY = "seed_generator_state"
@@ -42,14 +42,14 @@ def fold_in(seed: Any, number: int | tf.Tensor) -> Any:
     """Returns a new seed, a function of a seed and a number; `None` for `None`."""
     if seed is None:
         return None
-    if not graphs.is_compiled_by_xla():
+    if not is_compiled_by_xla():
         return tf.random.fold_in(seed, number)
     return tf.stack([_integers([], seed, tf.int32), number])
 
 
 def uniform(shape: Any, seed: tf.Tensor) -> tf.Tensor:
     """Returns float32 numbers in [0, 1)."""
-    if not graphs.is_compiled_by_xla():
+    if not is_compiled_by_xla():
         return tf.random.stateless_uniform(shape, seed)
     mask = tf.constant(2**23 - 1, tf.uint32)
     fraction = tf.bitwise.bitwise_and(_integers(shape, seed, tf.uint32), mask)
@@ -58,7 +58,7 @@ def uniform(shape: Any, seed: tf.Tensor) -> tf.Tensor:
 
 def integer(seed: tf.Tensor, low: int, high: int | tf.Tensor) -> tf.Tensor:
     """Returns an int32 scalar from `low` to `high - 1`."""
-    if not graphs.is_compiled_by_xla():
+    if not is_compiled_by_xla():
         return tf.random.stateless_uniform((), seed, low, high, tf.int32)
     size = tf.cast(high - low, tf.uint32)
     return low + tf.cast(_integers([], seed, tf.uint32) % size, tf.int32)
@@ -66,7 +66,7 @@ def integer(seed: tf.Tensor, low: int, high: int | tf.Tensor) -> tf.Tensor:
 
 def normal(shape: Any, seed: Any, dtype: tf.DType = tf.float32) -> tf.Tensor:
     """Returns standard normal numbers. They are the same under XLA only in float32."""
-    if dtype != tf.float32 or not graphs.is_compiled_by_xla():
+    if dtype != tf.float32 or not is_compiled_by_xla():
         return tf.random.stateless_normal(shape, seed, dtype=dtype)
     size = tf.reduce_prod(tf.convert_to_tensor(shape, tf.int32))
     first, second = tf.unstack(uniform([(size + 1) // 2, 2], seed), axis=1)

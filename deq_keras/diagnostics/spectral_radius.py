@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, check_non_negative
-from deq_keras.core.graphs import is_compiled_by_xla
+from deq_keras.core.internals import is_compiled_by_xla
 from deq_keras.core.linearization import Linearization, matrix_vjp
 from deq_keras.core.random import normal
 from deq_keras.core.rounding import full_float32, product_epsilon

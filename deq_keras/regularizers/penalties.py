@@ -12,7 +12,7 @@ from deq_keras.core.checks import (
     check_non_negative,
     check_positive_fraction,
 )
-from deq_keras.core.graphs import is_compiled_by_xla
+from deq_keras.core.internals import is_compiled_by_xla
 from deq_keras.core.linearization import Linearization, matrix_vjp
 from deq_keras.core.random import fold_in, normal_like, uniform
 from deq_keras.core.serialization import Config, Configured, arguments_of

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self, TypeAlias
 
 import tensorflow as tf
 
-from deq_keras.core import graphs
+from deq_keras.core.internals import is_compiled_by_xla
 
 Column: TypeAlias = tf.Tensor | tuple[tf.Tensor, ...]
 
@@ -83,7 +83,7 @@ def zero_columns(point: Column, count: int) -> Columns:
         point: A column.
         count: Positive integer.
     """
-    if not graphs.is_compiled_by_xla():
+    if not is_compiled_by_xla():
         return Rotating((tf.nest.map_structure(tf.zeros_like, point),) * count)
     if isinstance(point, tuple):
         point = tf.concat(point, axis=1)

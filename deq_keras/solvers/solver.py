@@ -13,6 +13,7 @@ from deq_keras.core.checks import (
     check_integer,
     check_non_negative,
 )
+from deq_keras.core.internals import is_compiled_by_xla
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import as_seed, fold_in, normal
 from deq_keras.core.request import INT32, SolveRequest, check_request
@@ -103,7 +104,7 @@ class FixedPointSolver(Configured):
         seed = None if request.seed is None else as_seed(request.seed)
         rule, options = self.stopping_rule(request), request.loop
         budget = self.max_iter if request.max_iter is None else request.max_iter
-        by_xla, is_vectorized = graphs.is_compiled_by_xla(), graphs.is_vectorized()
+        by_xla, is_vectorized = is_compiled_by_xla(), graphs.is_vectorized()
         is_step_checked = False
         largest = budget  # Determines shapes.
         if tf.is_tensor(budget) and options.limit is not None:
@@ -326,7 +327,7 @@ class FixedPointSolver(Configured):
             is_tensor = tf.is_tensor(tol)
             dtype = structure.dtype
             tol = tf.cast(tol, dtype) if is_tensor else tf.constant(tol, dtype)
-        is_branchless = graphs.is_compiled_by_xla() or graphs.is_vectorized()
+        is_branchless = is_compiled_by_xla() or graphs.is_vectorized()
         return StoppingRule(
             structure, self.stop_mode, tol, request.halting, takes_last, is_branchless
         )

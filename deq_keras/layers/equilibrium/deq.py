@@ -23,9 +23,8 @@ from deq_keras.core.checks import (
 from deq_keras.core.graphs import (
     innermost_function,
     is_being_traced,
-    is_compiled_by_xla,
-    keras_export_format,
 )
+from deq_keras.core.internals import is_compiled_by_xla, keras_export_format
 from deq_keras.core.problem import FixedPointProblem, keras_masks
 from deq_keras.core.random import (
     as_seed,

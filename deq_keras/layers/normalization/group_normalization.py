@@ -8,7 +8,7 @@ from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_count, check_positive
 from deq_keras.core.custom_gradient import custom_gradient
-from deq_keras.core.graphs import is_compiled_by_xla
+from deq_keras.core.internals import is_compiled_by_xla
 from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
 

@@ -265,8 +265,8 @@ class CellContract:
         if draws:
             raise ValueError(
                 f"{source} draws random numbers ({', '.join(draws)}). {_ADVICE} "
-                "Dropout and noise must stay fixed in a solve: sample masks in `inject` "
-                "(see VariationalDropout) and apply them in `call`."
+                "Dropout and noise must stay fixed during a solve: sample masks in "
+                "`inject` (see VariationalDropout) and apply them in `call`."
             )
         updates = sorted(name for name in types if _is_update(name))
         if updates:

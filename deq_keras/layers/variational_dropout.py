@@ -68,7 +68,10 @@ class VariationalDropout(SavesRandomState, keras.layers.Layer):
             self.noise_shape = check_sizes("noise_shape", noise_shape)
         self.seed = check_seed("seed", seed)
         if self.rate > 0:
-            self.seed_generator = keras.random.SeedGenerator(self.seed)
+            with keras.name_scope(self.name):
+                self.seed_generator = keras.random.SeedGenerator(
+                    self.seed, name="seed_generator"
+                )
         self.supports_masking = True
         self.built = True
 

@@ -185,7 +185,10 @@ class DEQ(keras.layers.Layer):
         super().__init__(**kwargs)
         self.cell = cell
         self.seed = check_seed("seed", seed)
-        self.seed_generator = keras.random.SeedGenerator(self.seed)
+        with keras.name_scope(self.name):
+            self.seed_generator = keras.random.SeedGenerator(
+                self.seed, name="seed_generator"
+            )
         self.supports_masking = True
         # If they were attributes of the layer, Keras would save these variables, and a
         # built layer could not add one. TensorFlow must track those that a SavedModel

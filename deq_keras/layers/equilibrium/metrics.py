@@ -26,15 +26,17 @@ class SolveMetrics:
 
     def __init__(self, layer: Any) -> None:
         self._layer = weakref.ref(layer)
-        self.evaluations = StepMean()
-        self.residual = StepMean()
-        self.converged = StepMean()
-        self.failed = StepMean()
-        self.adjoint_evaluations = StepMean()
-        self.adjoint_residual = StepMean()
-        self.gradient_error = GradientError()
-        self.loss_error = StepMean()
-        self.penalty = StepMean()
+        # Paths of variables must be unique in a model, and the same in each process.
+        with keras.name_scope(layer.name):
+            self.evaluations = StepMean("evaluations")
+            self.residual = StepMean("residual")
+            self.converged = StepMean("converged")
+            self.failed = StepMean("failed")
+            self.adjoint_evaluations = StepMean("adjoint_evaluations")
+            self.adjoint_residual = StepMean("adjoint_residual")
+            self.gradient_error = GradientError("gradient_error")
+            self.loss_error = StepMean("loss_error")
+            self.penalty = StepMean("penalty")
         self._model: Any = None
         self._checked_components: Any = None
         self._name(layer.name)

@@ -223,3 +223,31 @@ def test_layer_with_another_seed_keeps_its_own(seed, is_loaded, tmp_path):
     assert before != _states(model)
     other.load_weights(path)
     assert _states(other) == (_states(model) if is_loaded else before)
+
+
+def test_paths_of_variables_are_unique_and_stable():
+    def build():
+        keras.utils.clear_session(free_memory=False)
+        inputs = keras.Input((4,))
+        dropped = layers.VariationalDropout(0.2)(inputs)
+        first = layers.DEQ(TanhCell(4), gradient="implicit", seed=1)(dropped)
+        second = layers.DEQ(TanhCell(4), gradient="neumann", initial_state="normal")
+        model = keras.Model(inputs, second(layers.VariationalDropout(0.1)(first)))
+        model.compile("adam", "mse")
+        model.fit(INPUTS, np.zeros((5, 4)), verbose=0)
+        return model
+
+    model = build()
+    tree = model.get_state_tree()  # Raises if two variables have one path.
+    metrics = tree["metrics_variables"]
+    assert metrics["deq"]["residual"]["count"] == 5.0
+    assert metrics["deq_1"]["evaluations"]["total"] > 5.0
+    paths = [variable.path for variable in model.variables + model.metrics_variables]
+    assert len(set(paths)) == len(paths)
+    for layer in model.layers[1:]:
+        for variable in layer.variables:
+            assert variable.path.startswith(f"{layer.name}/"), variable.path
+    again = build()
+    assert paths == [one.path for one in again.variables + again.metrics_variables]
+    again.set_state_tree(tree)
+    np.testing.assert_array_equal(again(INPUTS), model(INPUTS))

@@ -8,7 +8,7 @@ from deq_keras import multistart, solvers
 from tests.regimes import ALL_BUT_EAGER_ARE_SLOW
 
 INF = float("inf")
-C, M, D, U = solvers.CONVERGED, solvers.MAX_ITER, solvers.DIVERGED, solvers.UNCHANGED
+C, M, D = solvers.CONVERGED, solvers.MAX_ITER, solvers.DIVERGED
 
 
 def _solution(status, residual, values=None, dtype=tf.float32):
@@ -38,7 +38,6 @@ def _chosen(status, residual, select="residual", **arguments):
 
 def test_order_of_statuses():
     assert _chosen([[M], [C], [C]], [[1e-9], [0.2], [0.1]]) == [2]
-    assert _chosen([[M], [D], [U]], [[1e-9], [1e-9], [0.5]]) == [2]
     assert _chosen([[D], [D], [M]], [[INF], [1e-9], [0.5]]) == [2]
     assert _chosen([[D], [D]], [[INF], [0.5]]) == [1]
     assert _chosen([[D], [D]], [[INF], [INF]]) == [0]

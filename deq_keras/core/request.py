@@ -51,9 +51,6 @@ class SolveRequest(NamedTuple):
         tol: Float >= 0, or a float scalar tensor. `None`: the `tol` of the solver.
         seed: Integer, or int32 tensor of shape `(2,)`. Seeds the noise of the solver
             and everything else that is random. `None`: nothing is random.
-        halting: Optional `deq_keras.solvers.UnchangedAnswer`. Stops each sample whose
-            readout has not changed for several evaluations, and makes the last iterate
-            the result.
         loop: `LoopOptions`, which gradients, scopes and exports set.
 
     Example:
@@ -66,7 +63,6 @@ class SolveRequest(NamedTuple):
     max_iter: int | tf.Tensor | None = None
     tol: float | tf.Tensor | None = None
     seed: Any = None
-    halting: Any = None
     loop: LoopOptions = LoopOptions()
 
 
@@ -104,11 +100,6 @@ def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
         )
     for name in ("limit", "checkpoints"):
         check_optional_count(name, getattr(request.loop, name))
-    if request.halting is not None and not hasattr(request.halting, "update"):
-        raise ValueError(
-            "`halting` must be a `deq_keras.solvers.UnchangedAnswer` or None. "
-            f"Received: halting={request.halting!r}."
-        )
     return request
 
 

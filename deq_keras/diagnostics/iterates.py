@@ -54,7 +54,7 @@ def solve_observed(
     solver: FixedPointSolver,
     problem: Any,
     request: SolveRequest,
-    max_iter: int,
+    max_iter: int | tf.Tensor,
     observe: Callable[[Nest, Evaluation, tf.Tensor], None],
 ) -> None:
     """Solves without a tolerance, and observes each evaluation.
@@ -63,7 +63,7 @@ def solve_observed(
         solver: A `FixedPointSolver`.
         problem: A `FixedPointProblem`.
         request: A `SolveRequest` with an initial state.
-        max_iter: Positive integer. Number of evaluations.
+        max_iter: Positive integer or scalar tensor. Number of evaluations.
         observe: Function of the state f(z), the `Evaluation` and the number of
             evaluations so far. Some solvers call it once more, beyond the budget.
     """

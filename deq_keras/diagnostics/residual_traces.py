@@ -66,6 +66,6 @@ def residual_traces(
     repeated: FixedPointSolver = copy.copy(layer.solver)
     repeated.tol = None
     repeated.stop_mode = {"abs": "rel", "rel": "abs"}[mode] + (suffix and f"_{suffix}")
-    other = repeated.solve(problem, request._replace(tol=None, halting=None)).trace
+    other = repeated.solve(problem, request._replace(tol=None)).trace
     other = tf.where(tf.math.is_nan(own), own, other)
     return ResidualTraces(own, other) if mode == "abs" else ResidualTraces(other, own)

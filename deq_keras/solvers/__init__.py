@@ -20,12 +20,11 @@ from deq_keras.solvers.solution import (
     CONVERGED,
     DIVERGED,
     MAX_ITER,
-    UNCHANGED,
     Solution,
 )
 from deq_keras.solvers.solver import FixedPointSolver
 from deq_keras.solvers.splitting import Splitting
-from deq_keras.solvers.stopping import Evaluation, UnchangedAnswer
+from deq_keras.solvers.stopping import Evaluation
 
 __all__ = [
     "ALL_OBJECTS",
@@ -33,7 +32,6 @@ __all__ = [
     "DIVERGED",
     "GMRES",
     "MAX_ITER",
-    "UNCHANGED",
     "Aitken",
     "Anderson",
     "BiCGStab",
@@ -51,7 +49,6 @@ __all__ = [
     "Solution",
     "SolveRequest",
     "Splitting",
-    "UnchangedAnswer",
     "deserialize",
     "get",
     "serialize",

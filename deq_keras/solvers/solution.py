@@ -11,13 +11,11 @@ __all__ = [
     "CONVERGED",
     "DIVERGED",
     "MAX_ITER",
-    "UNCHANGED",
     "Solution",
 ]
 
 CONVERGED = 0
 MAX_ITER = 1
-UNCHANGED = 3
 
 
 class Solution(NamedTuple):
@@ -31,8 +29,7 @@ class Solution(NamedTuple):
         residual: Float tensor `(batch,)`. Residual at `point`, as defined by the
             solver's `stop_mode`. Infinite if every evaluation was non-finite.
         status: Int32 tensor `(batch,)`. `CONVERGED` (0), `MAX_ITER` (1: the budget is
-            exhausted), `DIVERGED` (2: an evaluation was non-finite) or `UNCHANGED` (3:
-            the readout stopped changing; see `UnchangedAnswer`).
+            exhausted) or `DIVERGED` (2: an evaluation was non-finite).
         num_evaluations: Int32 tensor `(batch,)`. Number of evaluations of each sample.
         batch_evaluations: Int32 scalar. Number of evaluations in the loop.
         trace: Float tensor `(max_iter, batch)`. Residual of every evaluation, NaN after

@@ -322,15 +322,13 @@ class FixedPointSolver(Configured):
         """
         structure = StateStructure(request.initial_state)
         tol: Any = self.tol if request.tol is None else request.tol
-        takes_last = request.halting is not None or self.tol is None
+        takes_last = self.tol is None
         if tol is not None:
             is_tensor = tf.is_tensor(tol)
             dtype = structure.dtype
             tol = tf.cast(tol, dtype) if is_tensor else tf.constant(tol, dtype)
         is_branchless = is_compiled_by_xla() or graphs.is_vectorized()
-        return StoppingRule(
-            structure, self.stop_mode, tol, request.halting, takes_last, is_branchless
-        )
+        return StoppingRule(structure, self.stop_mode, tol, takes_last, is_branchless)
 
     def assess(
         self, point: Nest, value: Nest, failed: tf.Tensor, tol: float | None

@@ -1,17 +1,13 @@
 """Decides when a sample stops, and which iterate is its result."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
-from keras import tree
 
 from deq_keras.core import nonfinite
-from deq_keras.core.checks import check_count
-from deq_keras.core.readout import check_answer, equal_answers, read_answers
 from deq_keras.core.rounding import EPSILON
 from deq_keras.core.structure import Nest, StateStructure, squared_norm
-from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, UNCHANGED
+from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER
 
 # A relative residual divides by at least this fraction of the largest entry of the
 # initial state, so that iterates that shrink to a fixed point of exactly zero converge.
@@ -63,95 +59,15 @@ class Evaluation(NamedTuple):
         return cls(point, value, residual, squared_norm(residual))
 
 
-class Answers(NamedTuple):
-    """The latest readout of every sample.
-
-    Attributes:
-        answer: Nest of integer or Boolean tensors `(batch, ...)`. The readout.
-        num_unchanged: Int64 tensor `(batch,)`. Evaluations since its last change.
-    """
-
-    answer: Nest
-    num_unchanged: tf.Tensor
-
-
-class UnchangedAnswer:
-    """Stops a sample whose readout has not changed for `patience` evaluations.
-
-    The readout is often final long before the state converges. On long inputs, a small
-    residual does not guarantee a final readout: a few positions can still change
-    without affecting the residual much. Stopped samples have the status `UNCHANGED`.
-
-    Args:
-        answer: Function from a state, a nest of `(batch, ...)` tensors, to a readout, a
-            nest of integer or Boolean tensors `(batch, ...)`. For example, the `argmax`
-            of a head's logits. It is called once per evaluation.
-        patience: Positive integer. Number of consecutive evaluations without a change.
-            One evaluation propagates information only within the cell's receptive
-            field, so a small patience can stop before a change reaches the readout.
-            Defaults to `4`.
-
-    Example:
-
-    >>> halting = deq_keras.solvers.UnchangedAnswer(
-    ...     lambda state: tf.round(state) > 0, patience=3
-    ... )
-    >>> solver = deq_keras.solvers.FixedPointIteration(tol=None)
-    >>> solution = solver.solve(
-    ...     lambda z: 0.9 * z + 1.0,
-    ...     deq_keras.solvers.SolveRequest(tf.zeros((1, 1)), halting=halting),
-    ... )
-    >>> int(solution.num_evaluations[0])
-    4
-    """
-
-    def __init__(self, answer: Callable[[Nest], Nest], patience: int = 4) -> None:
-        self.answer = check_answer(answer)
-        self.patience = check_count("patience", patience)
-
-    def read_through(self, state_of: Callable[[Nest], Nest]) -> "UnchangedAnswer":
-        """Returns the same rule for iterates from which `state_of` computes states."""
-        answer = self.answer
-        return UnchangedAnswer(lambda iterate: answer(state_of(iterate)), self.patience)
-
-    def start(self, state: Nest, batch_size: tf.Tensor) -> Answers:
-        """Returns the `Answers` of the initial state."""
-        return Answers(
-            _on_device(read_answers(self.answer, state)),
-            tf.zeros([batch_size], tf.int64),
-        )
-
-    def update(self, answers: Answers, state: Nest) -> tuple[Answers, tf.Tensor]:
-        """Compares the readout of a new state with the previous one.
-
-        Args:
-            answers: The previous `Answers`.
-            state: Nest of `(batch, ...)` tensors.
-
-        Returns:
-            The new `Answers` and a Boolean tensor `(batch,)`, which marks the samples
-            that have been unchanged for `patience` evaluations.
-        """
-        answer = _on_device(read_answers(self.answer, state))
-        is_unchanged = equal_answers(answer, answers.answer)
-        num_unchanged = answers.num_unchanged + 1
-        num_unchanged = tf.where(
-            is_unchanged, num_unchanged, tf.zeros_like(num_unchanged)
-        )
-        return Answers(answer, num_unchanged), num_unchanged >= self.patience
-
-
 class Progress(NamedTuple):
     """The memory of a `StoppingRule`.
 
     Attributes:
-        answers: `Answers`, or an empty tuple without an `UnchangedAnswer`.
         start: Float tensor `(batch,)`. The largest entry of the initial state.
         residual: Float tensor `(batch,)`. The smallest |f(z) - z|, or infinity.
         size: Float tensor `(batch,)`. The last |f(z)|, or infinity.
     """
 
-    answers: Any
     start: tf.Tensor
     residual: tf.Tensor
     size: tf.Tensor
@@ -171,7 +87,6 @@ class StoppingRule(NamedTuple):
         structure: `StateStructure` of the state.
         stop_mode: String. One of `STOP_MODES`.
         tol: Float scalar tensor or `None`, no tolerance.
-        halting: An `UnchangedAnswer` or `None`.
         takes_last_iterate: Boolean. Whether the result is the last finite iterate
             instead of the best one.
         is_branchless: Boolean. Whether branches that depend on samples are impossible
@@ -181,26 +96,22 @@ class StoppingRule(NamedTuple):
     structure: StateStructure
     stop_mode: str
     tol: tf.Tensor | None
-    halting: UnchangedAnswer | None
     takes_last_iterate: bool
     is_branchless: bool
 
     @property
     def can_stop(self) -> bool:
         """Whether a sample may be done before the budget is spent."""
-        return self.tol is not None or self.halting is not None
+        return self.tol is not None
 
     def start(self) -> Progress:
         """Returns the memory of the rule before the first evaluation."""
         template = self.structure.template
-        answers: Any = ()
-        if self.halting is not None:
-            answers = self.halting.start(template, self.structure.batch_size)
         start = tf.reduce_max(tf.abs(self.structure.to_matrix(template)), axis=1)
         largest = tf.ensure_shape(
             tf.fill(tf.shape(start), start.dtype.max), start.shape
         )
-        return Progress(answers, start, largest, largest)
+        return Progress(start, largest, largest)
 
     def judge(
         self,
@@ -235,11 +146,7 @@ class StoppingRule(NamedTuple):
         #
         # The result only controls the loop. The derivative of a root at 0 is infinite.
         value, residual, squared = map(tf.stop_gradient, evaluation[1:])
-        is_active, answers = tf.equal(status, MAX_ITER), progress.answers
-        stands: tf.Tensor | None = None
-        if self.halting is not None:
-            state = self.structure.to_state(value)
-            answers, stands = self.halting.update(answers, state)
+        is_active = tf.equal(status, MAX_ITER)
 
         def settle(norm: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, ...]:
             """Decides from exact norms, which are also returned."""
@@ -248,8 +155,6 @@ class StoppingRule(NamedTuple):
                 # An overflowed norm would make any residual seem small.
                 error = tf.where(tf.math.is_finite(size), error, size)
             new = status
-            if stands is not None:
-                new = tf.where(stands, tf.constant(UNCHANGED, tf.int64), status)
             if self.tol is not None:
                 has_converged = error <= self.tol
                 if self.stop_mode.startswith("rel"):
@@ -287,8 +192,6 @@ class StoppingRule(NamedTuple):
             is_exact = tf.maximum(norm, 1e-10 * size) > _SMALLEST_NORM
             is_exact &= tf.math.is_finite(norm + size)
             is_clear = is_exact if self.tol is None else is_exact & (error > self.tol)
-            if stands is not None:
-                is_clear &= ~stands
 
             def settle_exactly() -> tuple[tf.Tensor, ...]:
                 needs_scale = tf.reduce_any(~is_exact & is_active)
@@ -311,7 +214,7 @@ class StoppingRule(NamedTuple):
         smallest = progress.residual
         if self.tol is not None:
             smallest = tf.minimum(norm, smallest)
-        progress = Progress(answers, progress.start, smallest, size)
+        progress = Progress(progress.start, smallest, size)
         return error, status, running, progress
 
     @property
@@ -386,11 +289,3 @@ def first_status(like: tf.Tensor, is_usable: tf.Tensor | None = None) -> tf.Tens
     if is_usable is None:
         return status
     return tf.where(is_usable, status, tf.constant(DIVERGED, tf.int64))
-
-
-def _on_device(answer: Nest) -> Nest:
-    """Returns an answer without int32, which TensorFlow keeps in the host's memory."""
-    return tree.map_structure(
-        lambda leaf: tf.cast(leaf, tf.int64) if leaf.dtype == tf.int32 else leaf,
-        answer,
-    )

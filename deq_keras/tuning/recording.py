@@ -1,23 +1,24 @@
-"""Solves that record after which evaluations the answer equals a reference."""
+"""Records after which evaluations of a solve the answer equals a reference."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core import nonfinite
 from deq_keras.core.graphs import compiled
 from deq_keras.core.problem import keras_masks
 from deq_keras.core.readout import equal_answers, read_answers
-from deq_keras.core.structure import Nest, where_rows
+from deq_keras.core.structure import Nest, StateStructure, where_rows
+from deq_keras.diagnostics.iterates import solve_observed
 from deq_keras.solvers import (
     CONVERGED,
     Anderson,
     Broyden,
+    Evaluation,
     FixedPointSolver,
-    LoopOptions,
-    Solution,
     SolveRequest,
 )
 from deq_keras.tuning.result import Outcome, Promise, upper_bound
@@ -26,55 +27,78 @@ Answer = Callable[[Nest], Nest]
 
 
 class Recording(NamedTuple):
-    """The solves of one solver.
+    """The evaluations of one solver, of solves that spend the whole budget.
 
     Attributes:
-        residual: Float array `(max_iter, samples)`. Residual of each evaluation. NaN
-            after a sample was not finite.
-        agrees: Bool array `(max_iter, samples)`. Whether the answer after each
+        norms: Float array `(max_iter, samples, 2)`. |f(z)| and |f(z) - z| of each
+            evaluation, as the `stop_mode` of the solver defines them.
+        agrees: Bool array `(max_iter, samples)`. Whether the prediction after each
             evaluation equals the reference. False for samples without a reference.
+        is_relative: Boolean. Whether the solver stops by the relative residual.
     """
 
-    residual: np.ndarray
+    norms: np.ndarray
     agrees: np.ndarray
+    is_relative: bool
 
-    def read(self, tol: float | None) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    def read(self, tol: float) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yields every budget with the evaluations and the changes of its samples.
 
         Args:
-            tol: Tolerance. `None`: the result is the last iterate, not the best one.
+            tol: Tolerance.
         """
-        # Replay the solver's rules for each sample: it stops (`is_done`) at a residual
-        # of `tol` or a non-finite one, and returns the best iterate so far (`taken`).
-        size, count = self.residual.shape
-        steps, samples = np.arange(size)[:, None], np.arange(count)
-        is_finite = np.isfinite(self.residual)
-        residual = np.where(is_finite, self.residual, np.inf)
-        is_done, is_taken = ~is_finite, is_finite
-        if tol is not None:
-            before = np.minimum.accumulate(residual, axis=0)[:-1]
-            is_taken = is_finite.copy()
-            is_taken[1:] &= residual[1:] < before
-            is_done = is_done | (residual <= tol)
-        taken = np.maximum.accumulate(np.where(is_taken, steps, -1), axis=0)
-        end = np.where(is_done.any(axis=0), is_done.argmax(axis=0), size - 1)
-        for budget in range(1, size + 1):
-            last = np.minimum(end, budget - 1)
-            index = taken[last, samples]
-            yield budget, last + 1, (index < 0) | ~self.agrees[index, samples]
+        num_evaluations, trace = (
+            tensor.numpy()
+            for tensor in _replayed(
+                tf.constant(self.norms), tf.constant(tol), self.is_relative
+            )
+        )
+        # The result is the iterate with the smallest residual so far.
+        residual = np.where(np.isfinite(trace), trace, np.inf)
+        before = np.minimum.accumulate(residual, axis=0)[:-1]
+        improves = np.isfinite(residual)
+        improves[1:] &= residual[1:] < before
+        steps, samples = np.arange(len(trace))[:, None], np.arange(trace.shape[1])
+        best = np.maximum.accumulate(np.where(improves, steps, -1), axis=0)
+        for budget, index in enumerate(best, start=1):
+            is_changed = (index < 0) | ~self.agrees[index, samples]
+            yield budget, np.minimum(num_evaluations, budget), is_changed
 
-    def outcome(self, solver: FixedPointSolver, promise: Promise) -> Outcome:
-        """Returns the outcome of the tolerance and the budget of a solver."""
-        for budget, evaluations, is_changed in self.read(solver.tol):
-            if budget == solver.max_iter:
-                break
-        return outcome(evaluations, is_changed, promise)
+
+class _Replay(FixedPointSolver):
+    """Repeats a solve whose evaluations have the recorded norms.
+
+    For the function (a, b) -> (a, 0) and the points (|f(z)|, |f(z) - z|), the loop of
+    the solvers decides as in the recorded solve, with any tolerance.
+    """
+
+    def __init__(self, points: tf.Tensor, stop_mode: str) -> None:
+        super().__init__(stop_mode=stop_mode)
+        self.points = points
+
+    def step(
+        self, evaluation: Evaluation, memory: Any, num_evaluations: tf.Tensor
+    ) -> tuple[tf.Tensor, Any]:
+        last = tf.shape(self.points)[0] - 1
+        return self.points[tf.minimum(num_evaluations, last)], memory
+
+
+@tf.function(reduce_retracing=True, autograph=False)
+def _replayed(
+    points: tf.Tensor, tol: tf.Tensor, is_relative: bool
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns evaluations and residuals of recorded solves with a tolerance."""
+    solver = _Replay(points, "rel" if is_relative else "abs")
+    size_only = tf.constant([1.0, 0.0], points.dtype)
+    request = SolveRequest(points[0], max_iter=tf.shape(points)[0], tol=tol)
+    solution = solver.solve(lambda point: point * size_only, request)
+    return solution.num_evaluations, solution.trace
 
 
 def outcome(
     evaluations: np.ndarray, is_changed: np.ndarray, promise: Promise
 ) -> Outcome:
-    """Returns the outcome of a setting from the items of `Recording.read`."""
+    """Returns the outcome of a setting from evaluations and changes of its samples."""
     num_changed, count = int(is_changed.sum()), len(is_changed)
     bound = upper_bound(num_changed, count, promise.confidence)
     return Outcome(num_changed, count, bound, float(evaluations.mean()))
@@ -112,7 +136,7 @@ class Recorder:
         solvers: Sequence[FixedPointSolver],
         on_solve: Callable[[], None],
     ) -> tuple[list[Recording], int]:
-        """Solves all samples with every solver, each up to its `max_iter`.
+        """Records the solves of every solver, each up to its `max_iter`.
 
         Args:
             data: Nest of arrays `(samples, ...)`.
@@ -123,6 +147,32 @@ class Recorder:
             The `Recording` of each solver, and the number of samples without a
             reference.
         """
+        found, num_missing = self._run(data, map(self._recorded, solvers), on_solve)
+        recordings = [
+            Recording(np.stack(norms, axis=-1), agrees, solver.stop_mode[:3] == "rel")
+            for (agrees, *norms), solver in zip(found, solvers, strict=True)
+        ]
+        return recordings, num_missing
+
+    def measure(
+        self,
+        data: Nest,
+        solvers: Sequence[FixedPointSolver],
+        on_solve: Callable[[], None],
+    ) -> tuple[list[tuple[np.ndarray, np.ndarray]], int]:
+        """Like `record`, with the tolerances of the solvers; returns the evaluations
+        and the changes of the samples instead of a `Recording`."""
+        found, num_missing = self._run(data, map(self._measured, solvers), on_solve)
+        return [(evaluations, ~agrees) for agrees, evaluations in found], num_missing
+
+    def _run(
+        self,
+        data: Nest,
+        functions: Iterable[Callable],
+        on_solve: Callable[[], None],
+    ) -> tuple[list[list[np.ndarray]], int]:
+        """Returns the results of functions of `inputs`, `mask` and `reference`, arrays
+        `(..., samples)` of which the first is a mask of agreeing samples."""
         own = self._layer.solver
         tight = {"max_iter": max(200, own.max_iter), "tol": 1e-6}
         references = [
@@ -133,23 +183,23 @@ class Recorder:
                 own.from_config({**own.get_config(), **tight}),
             )
         ]
-        traced = [self._recorded(solver) for solver in solvers]
-        parts: list[list[Any]] = [[] for _ in solvers]
+        functions = list(functions)
+        parts: list[list[Any]] = [[] for _ in functions]
         num_missing = 0
         for inputs, mask, count in self._batches(data):
             reference, is_known = _first_converged(references, inputs, mask)
-            is_known = is_known[:count]
-            num_missing += int((~is_known).sum())
+            num_missing += int((~is_known[:count]).sum())
             on_solve()
-            for solve, recorded in zip(traced, parts, strict=True):
-                residual, agrees = solve(inputs, mask, reference)
-                recorded.append((residual[:, :count], agrees[:, :count] & is_known))
+            for function, part in zip(functions, parts, strict=True):
+                agrees, *others = function(inputs, mask, reference)
+                arrays = [np.asarray(array) for array in (agrees & is_known, *others)]
+                part.append([array[..., :count] for array in arrays])
                 on_solve()
-        recordings = [
-            Recording(*(np.concatenate(one, axis=1) for one in zip(*part, strict=True)))
+        joined = [
+            [np.concatenate(one, axis=-1) for one in zip(*part, strict=True)]
             for part in parts
         ]
-        return recordings, num_missing
+        return joined, num_missing
 
     def _batches(self, data: Nest) -> Iterator[tuple[Nest, Nest, int]]:
         """Yields inputs of the layer, their masks, and the number of samples."""
@@ -161,77 +211,67 @@ class Recorder:
             inputs = self._encode(tree.map_structure(tf.convert_to_tensor, batch))
             yield inputs, keras_masks(inputs), min(self._batch_size, count - start)
 
-    def _solve(
-        self, solver: FixedPointSolver, inputs: Nest, mask: Nest, request: SolveRequest
-    ) -> Solution:
+    def _problem(self, inputs: Nest, mask: Nest) -> tuple[Any, SolveRequest]:
         problem = self._layer.problem(inputs, mask)
-        # Broyden's method traces much faster with a budget that is a tensor.
-        budget = tf.constant(solver.max_iter)
-        request = request._replace(
-            max_iter=budget, loop=request.loop._replace(allows_compaction=False)
-        )
-        return solver.solve(problem, self._layer.request(problem, request))
+        return problem, self._layer.request(problem)
 
     def _reference(self, solver: FixedPointSolver) -> Callable:
         def solve(inputs: Nest, mask: Nest) -> tuple[Nest, tf.Tensor]:
-            request = SolveRequest(loop=LoopOptions(records_trace=False))
-            solution = self._solve(solver, inputs, mask, request)
+            problem, request = self._problem(inputs, mask)
+            # Broyden's method traces much faster with a budget that is a tensor.
+            request = request._replace(max_iter=tf.constant(solver.max_iter))
+            solution = solver.solve(problem, request)
             answers = read_answers(self._answer, solution.value)
             return answers, tf.equal(solution.status, CONVERGED)
 
         return compiled(solve)
 
-    def _recorded(self, solver: FixedPointSolver) -> Callable:
-        agrees = tf.Variable(tf.zeros([solver.max_iter, self._batch_size], "bool"))
+    def _measured(self, solver: FixedPointSolver) -> Callable:
+        def solve(
+            inputs: Nest, mask: Nest, reference: Nest
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            problem, request = self._problem(inputs, mask)
+            request = request._replace(max_iter=tf.constant(solver.max_iter))
+            solution = solver.solve(problem, request)
+            answers = read_answers(self._answer, solution.value)
+            agrees = equal_answers(answers, reference)
+            agrees &= ~nonfinite.has_no_evaluation(solution)
+            return agrees, solution.num_evaluations
 
-        def solve(inputs: Nest, mask: Nest, reference: Nest) -> tf.Tensor:
-            # A negative tolerance stops no sample.
-            agreement = _Agreement(self._answer, reference, agrees)
-            request = SolveRequest(tol=tf.constant(-1.0), halting=agreement)
-            return self._solve(solver, inputs, mask, request).trace
+        return compiled(solve)
+
+    def _recorded(self, solver: FixedPointSolver) -> Callable:
+        # Some solvers observe one evaluation more than the budget.
+        shape = [solver.max_iter + 1, self._batch_size]
+        agrees = tf.Variable(tf.zeros(shape, "bool"))
+        is_wide = self._layer.cell.compute_dtype == "float64"
+        dtype = "float64" if is_wide else "float32"
+        norms = [tf.Variable(tf.zeros(shape, dtype)) for _ in range(2)]
+
+        def solve(inputs: Nest, mask: Nest, reference: Nest) -> None:
+            problem, request = self._problem(inputs, mask)
+            structure = StateStructure(request.initial_state)
+
+            def observe(state: Nest, evaluation: Evaluation, count: tf.Tensor) -> None:
+                answers = read_answers(self._answer, state)
+                agrees[count - 1].assign(equal_answers(answers, reference))
+                for rows, matrix in zip(norms, evaluation[1:3], strict=True):
+                    norm = tf.norm(matrix, axis=1)
+                    if solver.stop_mode.endswith("max"):
+                        largest = structure.largest_norm(matrix)
+                        norm = nonfinite.propagate_nonfinite(norm, largest)
+                    rows[count - 1].assign(tf.cast(norm, dtype))
+
+            budget = tf.constant(solver.max_iter)
+            solve_observed(solver, problem, request, budget, observe)
 
         traced = compiled(solve)
 
-        def record(inputs: Nest, mask: Nest, reference: Nest) -> Recording:
-            agrees.assign(tf.zeros_like(agrees))
-            residual = traced(inputs, mask, reference)
-            return Recording(residual.numpy(), agrees.numpy())
+        def record(inputs: Nest, mask: Nest, reference: Nest) -> list[np.ndarray]:
+            traced(inputs, mask, reference)
+            return [rows.numpy()[: solver.max_iter] for rows in (agrees, *norms)]
 
         return record
-
-
-class _Agreement:
-    """Writes into a variable where answers equal a reference.
-
-    Has the methods of an `UnchangedAnswer`, but stops no sample.
-
-    Args:
-        answer: Function from a state to answers.
-        reference: Answers of the batch.
-        agrees: Bool variable `(max_iter, batch)`.
-    """
-
-    def __init__(self, answer: Answer, reference: Nest, agrees: tf.Variable) -> None:
-        self._answer = answer
-        self._reference = reference
-        self._agrees = agrees
-
-    def read_through(self, state_of: Callable[[Nest], Nest]) -> "_Agreement":
-        answer = self._answer
-        return _Agreement(
-            lambda iterate: answer(state_of(iterate)), self._reference, self._agrees
-        )
-
-    def start(self, state: Nest, batch_size: tf.Tensor) -> tf.Tensor:
-        """Returns the number of evaluations of each sample, 0."""
-        return tf.zeros([batch_size], tf.int32)
-
-    def update(self, count: tf.Tensor, state: Nest) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compares the answer of a new state with the reference."""
-        answer = read_answers(self._answer, state)
-        is_equal = equal_answers(answer, self._reference)
-        self._agrees[count[0]].assign(is_equal)
-        return count + 1, tf.zeros_like(is_equal)
 
 
 def _first_converged(

@@ -95,8 +95,8 @@ def tune(
     """
     # 1. Split the data into halves.
     # 2. On the first half, record the answer after each evaluation of each candidate.
-    #    Stopping at a tolerance or a budget only cuts these records short, so they
-    #    yield the answers of every setting without further solves.
+    #    Stopping at a tolerance or a budget only cuts these records short: replayed in
+    #    the loop of the solvers, they yield the answers of every setting.
     # 3. Choose the cheapest setting that keeps the promise. This choice is biased: of
     #    many settings, one keeps the promise on the first half by chance.
     # 4. Measure it once on the second half, which no choice has seen.
@@ -128,11 +128,8 @@ def tune(
     every = [one for group in settings for one in group]
     chosen = _cheapest(every, promise, num_missing)
     compared = (chosen.solver, layer.solver)
-    recordings, also_missing = recorder.record(second, compared, on_solve)
-    confirmation, previous = (
-        recording.outcome(solver, promise)
-        for solver, recording in zip(compared, recordings, strict=True)
-    )
+    measured, also_missing = recorder.measure(second, compared, on_solve)
+    confirmation, previous = (outcome(*samples, promise) for samples in measured)
     # Exports and reports name the data of a promise by this hash.
     digest = hashlib.sha256()
     for leaf in map(np.asarray, tree.flatten(data)):

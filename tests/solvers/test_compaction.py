@@ -103,15 +103,6 @@ def test_non_finite_sample_leaves():
     assert num_rows <= np.sum(compact.num_evaluations) + 1
 
 
-def test_halted_sample_leaves():
-    halting = solvers.UnchangedAnswer(lambda state: state[:, :2] > 0, patience=3)
-    masked, compact, _ = Problem().solutions(
-        solvers.FixedPointIteration(max_iter=20), halting=halting
-    )
-    _assert_equal(masked, compact)
-    assert np.any(compact.status.numpy() == solvers.UNCHANGED)
-
-
 @pytest.mark.parametrize("batch", [0, 1])
 def test_small_batches(batch):
     masked, compact, _ = Problem(batch).solutions(solvers.Anderson())

@@ -103,16 +103,6 @@ def test_the_budget_is_kept():
     np.testing.assert_array_equal(solution.status, solvers.MAX_ITER)
 
 
-@pytest.mark.slow
-def test_halting_reads_the_state():
-    # Iterates of tanh exceed 1, and its states do not.
-    halting = solvers.UnchangedAnswer(lambda z: z < 1, patience=2)
-    layer = _layer(solvers.PeacemanRachford(tol=None), "tanh")
-    solution = layer.solve(_inputs(), solvers.SolveRequest(halting=halting))
-    np.testing.assert_array_equal(solution.status, solvers.UNCHANGED)
-    np.testing.assert_array_equal(solution.num_evaluations, 2)
-
-
 def test_failed_sample_affects_no_other():
     layer = _layer("peaceman_rachford")
     inputs = _inputs().numpy()

@@ -1,4 +1,4 @@
-"""Norms of residuals, and halting on an unchanged answer."""
+"""Norms of residuals."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from deq_keras import layers, solvers
 from tests.layers.cells import TanhCell
-from tests.regimes import SOLVERS_IN_TURN
 
 
 def _residual(stop_mode, state, value):
@@ -95,66 +94,3 @@ def test_padding_does_not_change_the_largest_position():
     alone, wide = deq.solve(inputs), deq.solve(padded, mask=mask)
     np.testing.assert_array_equal(alone.num_evaluations, wide.num_evaluations)
     np.testing.assert_allclose(alone.residual, wide.residual, rtol=1e-5)
-
-
-def _sign(state):
-    return state > 0.0
-
-
-@SOLVERS_IN_TURN
-def test_halts_at_an_unchanged_answer(solver_class, regime):
-    """z <- 0.9 z + u crosses zero sooner or later; then nothing changes."""
-    u = tf.constant([[0.5], [-1.0], [1.0]])
-    start = tf.constant([[-1.0], [3.0], [1.0]])
-    halting = solvers.UnchangedAnswer(_sign, patience=5)
-    solver = solver_class(max_iter=60, tol=None)
-    solution = regime(
-        lambda: solver.solve(
-            lambda z: 0.9 * z + u, solvers.SolveRequest(start, halting=halting)
-        )
-    )()
-    np.testing.assert_array_equal(solution.status, [solvers.UNCHANGED] * 3)
-    np.testing.assert_array_equal(_sign(solution.value), _sign(u))
-    assert solution.num_evaluations[2] == 5  # Its answer never changed.
-    assert np.all(solution.num_evaluations < 20)
-
-
-def test_value_is_the_last_iterate():
-    """By hand: the answer after each evaluation, and when it was unchanged for long."""
-    values = [1.0, -1.0, 1.0, 1.0, 1.0, -1.0]
-    table = tf.constant([0.0, *values])
-
-    def function(state):  # Counts in one leaf, shows the sign in the other.
-        count = state["count"] + 1.0
-        return {"count": count, "sign": tf.gather(table, tf.cast(count, tf.int32))}
-
-    start = {"count": tf.zeros((1, 1)), "sign": tf.zeros((1, 1))}
-    halting = solvers.UnchangedAnswer(lambda state: _sign(state["sign"]), patience=2)
-    solution = solvers.FixedPointIteration(6, 0.0).solve(
-        function, solvers.SolveRequest(start, halting=halting)
-    )
-    assert int(solution.num_evaluations[0]) == 5
-    assert float(solution.value["count"][0, 0]) == 5.0
-
-
-def test_samples_halt_independently():
-    random = np.random.RandomState(0)
-    deq = layers.DEQ(TanhCell(5), solvers.FixedPointIteration(40, None))
-    inputs = random.normal(size=(8, 4)).astype("float32")
-    halting = solvers.UnchangedAnswer(lambda z: tf.argmax(z, axis=-1), patience=4)
-    together = deq.solve(inputs, solvers.SolveRequest(halting=halting))
-    for i in range(3):
-        alone = deq.solve(inputs[i : i + 1], solvers.SolveRequest(halting=halting))
-        np.testing.assert_array_equal(
-            alone.num_evaluations[0], together.num_evaluations[i]
-        )
-        # The rounding of a matrix product may depend on its number of rows.
-        np.testing.assert_allclose(alone.value[0], together.value[i], atol=1e-6)
-
-
-def test_floating_point_answer_raises():
-    halting = solvers.UnchangedAnswer(lambda state: state)
-    with pytest.raises(ValueError, match="answer.*Received.*float32"):
-        solvers.Anderson().solve(
-            tf.cos, solvers.SolveRequest(tf.zeros((1, 1)), halting=halting)
-        )

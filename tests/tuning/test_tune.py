@@ -10,6 +10,7 @@ import pytest
 
 from deq_keras import layers, solvers
 from deq_keras.tuning import Promise, Tuning, describe, tune, upper_bound
+from deq_keras.tuning.recording import Recorder
 
 RATE, FLIP = 0.8, 0.03
 # An answer is right as soon as RATE**n <= FLIP.
@@ -119,6 +120,26 @@ def test_setting_equals_a_solve_with_it():
         assert changed.sum() == found.num_changed
         assert np.mean(evaluations) == pytest.approx(found.evaluations)
     assert len({type(one.solver) for one in tuning.settings}) == 2
+
+
+@keras.saving.register_keras_serializable("deq_keras_tests.tuning")
+class Drifting(layers.EquilibriumCell):
+    """f(z, u) = z + u, whose relative residual falls as 1 / n without an end."""
+
+    def call(self, state, injection):
+        return state + injection
+
+
+@pytest.mark.parametrize("stop_mode", ["rel", "rel_max"])
+def test_a_drift_does_not_converge(stop_mode):
+    """A replay that compares residuals with the tolerance would stop it."""
+    solver = solvers.FixedPointIteration(20, stop_mode=stop_mode)
+    layer = layers.DEQ(Drifting(), solver)
+    layer(np.ones((2, 3), "float32"))
+    recorder = Recorder(lambda x: x, layer, lambda z: z > 0, 4)
+    (found,), _ = recorder.record(np.ones((4, 3), "float32"), [solver], lambda: None)
+    for budget, evaluations, _ in found.read(tol=0.1):
+        np.testing.assert_array_equal(evaluations, budget)
 
 
 def test_the_candidates():

@@ -821,8 +821,8 @@ class DEQ(keras.layers.Layer):
     def last_status(self) -> tf.Tensor:
         """Status of each sample in the last call of the layer.
 
-        Int32 tensor `(batch,)` of `deq_keras.solvers.CONVERGED`, `MAX_ITER`, `DIVERGED`
-        and `UNCHANGED`. In a compiled function, read it there, after the call of the
+        Int32 tensor `(batch,)` of `deq_keras.solvers.CONVERGED`, `MAX_ITER` and
+        `DIVERGED`. In a compiled function, read it there, after the call of the
         model: for example in `keras.Model.compute_loss`, to give failed samples a
         weight of zero.
 

@@ -131,16 +131,8 @@ def test_empty_batch_in_half_precision():
     assert found.value.shape == (0, 3)
 
 
-def test_halting_and_budgets():
+def test_budgets():
     deq = _two_wells()
-    halting = solvers.UnchangedAnswer(lambda z: z > 0.0, patience=2)
-    found = multistart.solve(
-        deq,
-        np.ones((2, 3), "float32"),
-        3,
-        request=solvers.SolveRequest(halting=halting, tol=0.0),
-    )
-    np.testing.assert_array_equal(found.status, solvers.UNCHANGED)
     solve = tf.function(
         lambda max_iter: multistart.solve(
             deq, INPUTS, 3, request=solvers.SolveRequest(max_iter=max_iter, tol=0.0)

@@ -116,18 +116,16 @@ def sum_gradients_first(optimizer):
     applied = getattr(optimizer, "inner_optimizer", optimizer)
 
     def apply_sums(gradients, trainable_variables=None):
-        return apply(_summed(gradients), trainable_variables)
+        known = [gradient for gradient in gradients if gradient is not None]
+        context = tf.distribute.get_replica_context()
+        sums = iter(context.all_reduce("SUM", known))
+        gradients = [None if one is None else next(sums) for one in gradients]
+        return apply(gradients, trainable_variables)
 
     optimizer.apply = apply_sums
     applied._all_reduce_sum_gradients = lambda gradients_and_variables: list(
         gradients_and_variables
     )
-
-
-def _summed(gradients):
-    known = [gradient for gradient in gradients if gradient is not None]
-    summed = iter(tf.distribute.get_replica_context().all_reduce("SUM", known))
-    return [gradient if gradient is None else next(summed) for gradient in gradients]
 
 
 def seed_worker(model, replica):

@@ -166,20 +166,17 @@ def train(job, folder):
     if is_chief and finished.exists():
         history = checkpoint.read_history(folder)
         if 0 < len(history) < job.num_epochs:
-            _remove_results(folder)
+            # The run continues: its measurements go, and at last its model, without
+            # which an interrupted run counts as unfinished.
+            results = (records.EVALUATION, records.DIAGNOSIS, tuning.RECORD)
+            for name in (*results, records.MODEL):
+                (folder / name).unlink(missing_ok=True)
     # All workers follow the chief, which knows whether the run is finished.
     if not job.distribution.least(finished.exists() or not is_chief):
         history = _trained(job, folder)
     elif is_chief:
         _rewrite_table(folder, history)
     return (job.compiled.load(finished, REMEDY), history) if is_chief else (None, None)
-
-
-def _remove_results(folder):
-    """Removes the model of a finished run that continues, and its measurements."""
-    # The model is last: without it, an interrupted run counts as unfinished.
-    for name in (records.EVALUATION, records.DIAGNOSIS, tuning.RECORD, records.MODEL):
-        (folder / name).unlink(missing_ok=True)
 
 
 def _trained(job, folder):
@@ -189,7 +186,12 @@ def _trained(job, folder):
         model, optimizer, spans = job.build()
         trainer = job.wrap_model(model)
         job.distribution.begin(model, optimizer)
-        history = _restored(job, folder, trainer, optimizer)
+        # All workers continue from the newest checkpoint that all of them have.
+        num_epochs = len(checkpoint.read_history(folder))
+        common = job.distribution.least(num_epochs)
+        history = checkpoint.restore(
+            folder, trainer, optimizer, None if common == num_epochs else common
+        )
         job.distribution.continue_from(model)
         model, optimizer, trainer = job.compiled.trained(model, optimizer, trainer)
     num_epochs = spans[-1].epochs.stop
@@ -211,14 +213,6 @@ def _trained(job, folder):
     if job.distribution.is_chief:
         saved_model.save(model, folder / records.MODEL)
     return history
-
-
-def _restored(job, folder, trainer, optimizer):
-    """Restores the newest checkpoint that all workers have. Returns its history."""
-    num_epochs = len(checkpoint.read_history(folder))
-    common = job.distribution.least(num_epochs)
-    epochs = None if common == num_epochs else common
-    return checkpoint.restore(folder, trainer, optimizer, epochs)
 
 
 def _rewrite_table(folder, history):

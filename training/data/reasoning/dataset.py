@@ -55,13 +55,11 @@ def validation_batches(task, levels, size, seed):
 
     The seed differs from the seed of the test examples.
     """
-    batches = [
-        _dataset(held_out_examples(task, level.level, level.examples, seed + 1), size)
-        for level in levels
-    ]
-    whole = batches[0]
-    for further in batches[1:]:
-        whole = whole.concatenate(further)
+    whole = None
+    for level in levels:
+        examples = held_out_examples(task, level.level, level.examples, seed + 1)
+        batches = tf.data.Dataset.from_tensor_slices(tuple(examples[:3])).batch(size)
+        whole = batches if whole is None else whole.concatenate(batches)
     return whole
 
 
@@ -69,7 +67,3 @@ def _shape(batch_size, shapes):
     """Returns the shape of a batch; an axis that differs among levels is `None`."""
     axes = zip(*shapes, strict=True)
     return (batch_size, *(sizes[0] if len(set(sizes)) == 1 else None for sizes in axes))
-
-
-def _dataset(examples, size):
-    return tf.data.Dataset.from_tensor_slices(tuple(examples[:3])).batch(size)

@@ -38,9 +38,9 @@ class ImageDenoiser(CompositeLayer):
     With `max_norm`, D is firmly non-expansive, and a contraction if `max_norm` is below
     1. Then a reconstruction cell has exactly one equilibrium, but a darker one: D
     scales images by up to `(1 + max_norm) / 2`. Each convolution is spectrally
-    normalized to the norm `max_norm^(1 / num_layers)`, which is an estimate that its
-    kernel can exceed by a few percent. `lipschitz_constant` is rigorous instead, and
-    thus larger than `(1 + max_norm) / 2`, most of all for images of a few pixels: a
+    normalized to the norm `max_norm^(1 / num_layers)`, by an estimate with a margin:
+    see `SpectrallyNormalizedConv2D`. `lipschitz_constant` is rigorous instead, and thus
+    larger than `(1 + max_norm) / 2`, most of all for images of a few pixels: a
     certificate needs a `max_norm` clearly below 1.
 
     Args:

@@ -25,7 +25,8 @@ class NormalizedKernel:
 
     The base class must create `_kernel` in `build`, with output units on the last axis,
     like `keras.layers.Dense` and the convolutions. Subclasses implement
-    `normalized_kernel(training=False)` and `_add_normalization_weight(input_shape)`.
+    `normalized_kernel(training=False)` and `_prepare_normalization(input_shape)`,
+    which creates the weights of the normalization.
     """
 
     def build(self, input_shape):
@@ -34,7 +35,7 @@ class NormalizedKernel:
         super().build(input_shape)  # Creates the variable `_kernel`.
         # `super().build` has marked the layer as built too early.
         self.built = False
-        self._add_normalization_weight(input_shape)
+        self._prepare_normalization(input_shape)
         self.built = True
 
     def add_weight(self, *args, name=None, **kwargs):

@@ -33,7 +33,7 @@ class WeightNormalization(NormalizedKernel):
         [Salimans and Kingma, 2016](https://arxiv.org/abs/1602.07868).
     """
 
-    def _add_normalization_weight(self, input_shape):
+    def _prepare_normalization(self, input_shape):
         self.gain = self.add_weight(
             name="gain",
             shape=(self._kernel.shape[-1],),

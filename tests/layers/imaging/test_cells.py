@@ -317,12 +317,12 @@ EXPORTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "operator", "target"),
-    [(*pair, list(EXPORTS)[i % 3]) for i, pair in enumerate(PAIRS)],
+    ("name", "operator", "target", "max_norm"),
+    [(*pair, list(EXPORTS)[i % 3], (None, 0.6)[i % 2]) for i, pair in enumerate(PAIRS)],
 )
-def test_exports(name, operator, target, tmp_path):
+def test_exports(name, operator, target, max_norm, tmp_path):
     """Each export is checked as it is made."""
-    cell = _cell(name, operator)
+    cell = _cell(name, operator, max_norm=max_norm)
     inputs = _measurements(cell)
     solver = solvers.Anderson(max_iter=8, history=3)
     model = keras.Sequential([keras.Input(inputs.shape[1:]), layers.DEQ(cell, solver)])

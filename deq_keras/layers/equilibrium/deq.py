@@ -24,7 +24,7 @@ from deq_keras.core.graphs import (
     innermost_function,
     is_being_traced,
 )
-from deq_keras.core.internals import is_compiled_by_xla, keras_export_format
+from deq_keras.core.internals import keras_export_format
 from deq_keras.core.problem import FixedPointProblem, keras_masks
 from deq_keras.core.random import (
     as_seed,
@@ -49,6 +49,7 @@ from deq_keras.layers.equilibrium.cell_contract import CellContract, refuse_nois
 from deq_keras.layers.equilibrium.defaults import choose_components, unquantized_policy
 from deq_keras.layers.equilibrium.metrics import SolveMetrics
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
+from deq_keras.layers.equilibrium.trace_version import TraceVersion
 from deq_keras.solvers import LoopOptions, SolveRequest
 
 # Inputs that may lack dense values.
@@ -197,13 +198,11 @@ class DEQ(keras.layers.Layer):
         self._budget = Budget(
             self._control("max_iter", 1, "int64"), self._control("tol", 0.0, "float32")
         )
-        # Counts the replacements of components.
-        self._version = 0
-        self._controls.version = self._control("version", 0, "int64")
+        self._trace_version = TraceVersion(self._control("version", 0, "int64"))
         self._controls.read_by_files = [
             self._budget.max_iter.value,
             self._budget.tol.value,
-            self._controls.version.value,
+            self._trace_version.variable.value,
         ]
         self._controls.penalty_factor = self._control("penalty_factor", 1.0, "float32")
         self._controls.penalty_probability = None
@@ -281,42 +280,7 @@ class DEQ(keras.layers.Layer):
         # Keras then does not use XLA, which does not support changing shapes.
         self.supports_jit = not components.solver.compact
         self._budget.set_solver(components.solver)
-        self._outdate_functions()
-
-    def _outdate_functions(self) -> None:
-        """Makes the functions fail that were compiled until now."""
-        self._version += 1
-        with tf.init_scope():
-            self._controls.version.assign(self._version)
-
-    def _unless_outdated(self, is_usable: tf.Tensor | None) -> tf.Tensor | None:
-        """Returns a mask of usable samples, which are none in an outdated function.
-
-        A function that was compiled before a component was replaced computes with the
-        old one. It raises an error; XLA cannot, so there all samples fail.
-
-        Args:
-            is_usable: See `FixedPointProblem`.
-        """
-        scope = self._budget.scope
-        if innermost_function() is None or (scope is not None and scope.is_pure):
-            return is_usable
-        is_current = tf.equal(self._controls.version.value, self._version)
-        if is_compiled_by_xla():
-            return is_current if is_usable is None else is_current & is_usable
-        assertion = tf.debugging.Assert(
-            is_current,
-            [
-                f"A component of the layer {self.name!r} was replaced after this "
-                "function was compiled, such as its solver, gradient or regularizer. "
-                "Compile the model again: model.compile(...); trace a tf.function of "
-                "your own again."
-            ],
-        )
-        if is_usable is None:
-            return None
-        with tf.control_dependencies([assertion]):
-            return tf.identity(is_usable)
+        self._trace_version.increase()
 
     @property
     def max_iter_jitter(self) -> int:
@@ -328,7 +292,7 @@ class DEQ(keras.layers.Layer):
         check_integer("max_iter_jitter", jitter, 0, largest)
         if jitter != self._max_iter_jitter:
             self._max_iter_jitter = int(jitter)
-            self._outdate_functions()
+            self._trace_version.increase()
 
     @property
     def initial_state(self) -> initial_states.InitialState:
@@ -340,7 +304,7 @@ class DEQ(keras.layers.Layer):
     ) -> None:
         self._initial_state = initial_states.get(initial_state)
         self._initial_state.freeze()
-        self._outdate_functions()
+        self._trace_version.increase()
 
     @property
     def penalty_factor(self) -> float:
@@ -373,7 +337,7 @@ class DEQ(keras.layers.Layer):
     def penalty_probability(self, probability: float | None) -> None:
         name = "penalty_probability"
         if (probability is None) != (self._controls.penalty_probability is None):
-            self._outdate_functions()
+            self._trace_version.increase()
         if probability is None:
             self._controls.penalty_probability = None
         elif self._controls.penalty_probability is None:
@@ -672,6 +636,9 @@ class DEQ(keras.layers.Layer):
         mask = cell_problem.single_mask(mask)
         inputs = cell_problem.cast_floating(self.cell.compute_dtype, inputs)
         inputs, is_usable = nonfinite.zero_nonfinite_samples(inputs)
+        scope = self._budget.scope
+        if scope is None or not scope.is_pure:  # A file has no other components.
+            is_usable = self._trace_version.usable(self.name, is_usable, inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
         # TensorFlow never frees the graph of a training step, whose gradient functions
         # hold the problem. They must not keep the layer alive.
@@ -681,7 +648,7 @@ class DEQ(keras.layers.Layer):
             self.inject(inputs, mask, training),
             mask,
             has_rows=lambda: rows(call, training),
-            is_usable=self._unless_outdated(is_usable),
+            is_usable=is_usable,
         )
 
     def request(

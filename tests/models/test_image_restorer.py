@@ -191,7 +191,7 @@ def _with_noise_level(level):
 
 
 REFUSALS = {
-    "noise of pixels": (lambda: _with_noise_level(25.0), "noise levels.*from 0 to 3"),
+    "noise of pixels": (lambda: _with_noise_level(2.0), "levels.*from 0 to 1.5.*255"),
     "negative noise": (lambda: _with_noise_level(-0.1), "noise levels"),
     "values": (lambda: _preprocessor()(255 * MEASURED), "measurements"),
     "not a number": (lambda: _preprocessor()(MEASURED * np.nan), "measurements"),

@@ -34,7 +34,7 @@ class ImageRestorerBackbone(PackagedBackbone, Backbone):
     Call arguments:
         inputs: Floating-point tensor of measurements, or with `has_noise_level` a dict
             of `"measurements"` and `"noise_level"`, the standard deviation of the
-            noise in the unit of the measurements.
+            noise in the unit of the measurements: in images in [0, 1], well below 1.
 
     Input shape:
         Measurements: `(batch, *cell.operator.measurement_shape)`.

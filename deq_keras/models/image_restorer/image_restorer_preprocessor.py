@@ -38,9 +38,10 @@ class ImageRestorerPreprocessor(PackagedPreprocessor, Preprocessor):
 
     Raises:
         ValueError: If an array has another shape, is complex or of signed integers, or
-            its values are not finite numbers in the range. A noise level may be as
-            large as the width of the range. In a `tf.data` pipeline, values outside the
-            range raise `tf.errors.InvalidArgumentError`.
+            its values are not finite numbers in the range. A noise level is at most
+            half of the width of the range, the largest standard deviation there. In a
+            `tf.data` pipeline, values outside the range raise
+            `tf.errors.InvalidArgumentError`.
 
     Example:
 
@@ -87,8 +88,9 @@ class ImageRestorerPreprocessor(PackagedPreprocessor, Preprocessor):
             _check_values(
                 "noise levels",
                 level,
-                (0.0, high - low),
-                "They are standard deviations in the unit of the measurements.",
+                (0.0, (high - low) / 2),
+                "They are standard deviations in the unit of floating-point "
+                "measurements: divide levels of uint8 images by 255.",
             )
             measured = {"measurements": measured, "noise_level": level}
         if y is not None:

@@ -49,7 +49,7 @@ def signatures(effort):
     own_budget = {"max_iter": tf.constant(0, "int64"), "tol": tf.constant(-1.0)}
     results = {}
     with tempfile.TemporaryDirectory() as folder:
-        export(job, model, Path(folder) / "model", "saved_model")
+        export(served, samples, Path(folder) / "model", "saved_model")
         loaded = tf.saved_model.load(Path(folder) / "model").signatures
         (key,) = loaded["serve"].structured_input_signature[1]
         for name, budget in (("serve", {}), ("serve_with_statistics", own_budget)):

@@ -88,7 +88,9 @@ def tune(arguments):
     with directory.in_use():
         ((_, job, model),) = variants.trained(directory, [name])
         promise = (arguments.promise, arguments.confidence)
-        tuned = tuning.tune_run(job, model, promise, arguments.group)
+        size = job.config.data.evaluation_batch_size
+        groups = job.test_inputs(model)
+        tuned = tuning.tune_run(model, groups, promise, size, arguments.group)
         folder = directory.folder(name)
         files = tuning.write(tuned, folder, arguments.figures)
     print(tuned)
@@ -124,7 +126,13 @@ def export(arguments):
         )
         return
     with corruption.reported():
-        difference = export(job, model, arguments.out, arguments.format, metadata)
+        difference = export(
+            *job.prepare_export(model),
+            arguments.out,
+            arguments.format,
+            job.config.evaluation.budgets,
+            metadata,
+        )
     print(
         f"Exported {name} to {arguments.out}. Reloaded, its outputs agree to "
         f"{difference:.1e}."

@@ -9,6 +9,7 @@ import deq_keras
 from .. import machine
 from ..config.reading import to_yaml
 from ..errors import InputError
+from ..evaluation.budgets import equilibrium
 from ..evaluation.report import report
 from ..files.atomic_file import replacing
 from ..files.input_file import check_new
@@ -16,16 +17,16 @@ from ..files.input_file import check_new
 CARD = "README.md"
 
 
-def export(job, model, path, file_format, metadata=None):
+def export(model, samples, path, file_format, budgets=(), metadata=None):
     """Exports a model, and checks that the exported file has the same outputs.
 
-    It serves budgets up to the largest one of the model's solver and its evaluation.
-
     Args:
-        job: `Job` of the model.
         model: A built `keras.Model`.
+        samples: Inputs of the model, to check the file.
         path: Path of the new file or folder.
         file_format: String. `"saved_model"`, `"litert"` or `"onnx"`.
+        budgets: Budgets that the file must serve besides the solver's. Defaults to
+            none.
         metadata: Dict of plain data, which the file stores. Defaults to `None`.
 
     Returns:
@@ -37,11 +38,11 @@ def export(job, model, path, file_format, metadata=None):
     """
     path = Path(path).absolute()
     write = getattr(deq_keras.serving, f"export_{file_format}")
-    served, samples = job.prepare_export(model)
-    limit = job.largest_budget(model)
+    layer = equilibrium(model)
+    limit = None if layer is None else max(layer.solver.max_iter, *budgets, 1)
     try:
         return write(
-            served,
+            model,
             path,
             samples=samples,
             max_iter_limit=limit,

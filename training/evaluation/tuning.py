@@ -17,13 +17,14 @@ _OUTCOME = ("changed", "samples", "bound", "evaluations")
 TABLE, RECORD, FIGURE = "tune.csv", "tune.json", "tune"
 
 
-def tune_run(job, model, promise, label=None):
+def tune_run(model, groups, promise, batch_size, label=None):
     """Tunes the solver of a trained model on the test examples of its run.
 
     Args:
-        job: The `Job` of the run.
-        model: Its model.
+        model: The model of the run.
+        groups: Dict from labels of groups of test examples to their inputs.
         promise: Arguments of `deq_keras.tuning.Promise`.
+        batch_size: Positive integer.
         label: String. Label of a group of test examples. Defaults to `None`, the only
             group.
 
@@ -38,9 +39,9 @@ def tune_run(job, model, promise, label=None):
     try:
         return tune(
             model,
-            _selected(job.test_inputs(model), label),
+            _selected(groups, label),
             Promise(*promise),
-            batch_size=job.config.data.evaluation_batch_size,
+            batch_size=batch_size,
             progress=_progress(),
         )
     except ValueError as error:

@@ -84,7 +84,7 @@ class EpochRecorder(EpochBackup):
         history: List with one dict per finished epoch, to which epochs are appended.
         phase: String. Name of the current phase, a column of the history.
         monitor: String. Key of the logs that determines the best epoch.
-        is_better: Function that returns whether its first value is better.
+        mode: String. `"max"` or `"min"`, the better of two monitored values.
         kept: Model to save at its best epoch, if it is only a component of the trained
             model. Defaults to `None`, the trained model.
         in_place: Function that returns a context with the weights used in validation.
@@ -97,14 +97,14 @@ class EpochRecorder(EpochBackup):
         history,
         phase,
         monitor,
-        is_better,
+        mode,
         kept=None,
         in_place=contextlib.nullcontext,
         checks_finite=True,
     ):
         super().__init__(folder, history, phase, checks_finite)
         self.monitor = monitor
-        self.is_better = is_better
+        self.mode = mode
         self.kept = kept
         self.in_place = in_place
 
@@ -120,8 +120,9 @@ class EpochRecorder(EpochBackup):
     def _is_best(self, row):
         value = row.get(self.monitor, math.nan)
         earlier = [other.get(self.monitor, math.nan) for other in self.history]
+        sign = 1 if self.mode == "max" else -1
         return not math.isnan(value) and all(
-            math.isnan(other) or self.is_better(value, other) for other in earlier
+            math.isnan(other) or sign * value > sign * other for other in earlier
         )
 
 

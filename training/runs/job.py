@@ -24,7 +24,6 @@ from ..evaluation.budgets import (
     measure_at_budgets,
     predictor,
 )
-from ..evaluation.diagnose import Diagnosis
 from ..files.atomic_file import replacing
 from .checkpoint import CompiledVariant
 from .distribution import OneDevice
@@ -155,28 +154,10 @@ class Job:
         """
         raise NotImplementedError
 
-    def is_better(self, value, other):
-        """Returns whether the first of two monitored values is better."""
-        return value > other if self.mode == "max" else value < other
-
     def make_callbacks(self, model):
         """Returns further callbacks. The history contains their logs."""
         del model
         return []
-
-    def watch_equilibrium(self, model, inputs):
-        """Returns a list with the callback that monitors the equilibrium of a few
-        inputs, or an empty list for explicit layers."""
-        if equilibrium(model) is None:
-            return []
-        parts = self.split(model)
-        return [
-            deq_keras.callbacks.EquilibriumDiagnostics(
-                parts.layer,
-                lambda: parts.encode(inputs),
-                self.config.evaluation.max_iter,
-            )
-        ]
 
     # === Samples ===
 
@@ -268,14 +249,6 @@ class Job:
             f"Received: data={path}."
         )
 
-    def diagnose(self, model):
-        """Returns the measurements of `diagnose` for a model's equilibrium."""
-        parts, max_iter = self.split(model), self.config.evaluation.max_iter
-        diagnosis = self.compiled.once(
-            model, "diagnosis", lambda: Diagnosis(parts.layer, parts.encode, max_iter)
-        )
-        return diagnosis.of(self.batch_samples(model))
-
     def test_inputs(self, model):
         """Returns a dict from labels of groups of test examples to their inputs, to
         tune the solver of a model."""
@@ -309,12 +282,18 @@ class Job:
         """Returns the model to export, and samples of its requests."""
         return model, first_rows(self.sample_inputs, 8)
 
-    def largest_budget(self, model):
-        """Returns the largest budget that an export serves, or `None`."""
-        layer = equilibrium(model)
-        if layer is None:
-            return None
-        return max(layer.solver.max_iter, *self.config.evaluation.budgets)
+
+def watch_equilibrium(job, model, inputs):
+    """Returns a list with the callback that monitors the equilibrium of a few inputs,
+    or an empty list for explicit networks."""
+    if equilibrium(model) is None:
+        return []
+    parts, max_iter = job.split(model), job.config.evaluation.max_iter
+    return [
+        deq_keras.callbacks.EquilibriumDiagnostics(
+            parts.layer, lambda: parts.encode(inputs), max_iter
+        )
+    ]
 
 
 def first_rows(inputs, count):

@@ -307,7 +307,7 @@ def _callbacks(job, model, span, folder, history):
             history,
             span.phase.name,
             job.monitor,
-            job.is_better,
+            job.mode,
             model,
             in_place,
             not job.counts_failures,

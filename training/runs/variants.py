@@ -8,6 +8,7 @@ from ..data import corruption
 from ..errors import InputError
 from ..evaluation import report
 from ..evaluation.budgets import equilibrium
+from ..evaluation.diagnose import Diagnosis
 from ..evaluation.plots import draw_comparison, draw_run
 from ..files import records, saved_model
 from ..files.atomic_file import write_text
@@ -115,7 +116,11 @@ def diagnose(job, model, folder):
     if equilibrium(model) is None:
         return False
     with corruption.reported():
-        result = job.diagnose(model)
+        parts, max_iter = job.split(model), job.config.evaluation.max_iter
+        diagnosis = job.compiled.once(
+            model, "diagnosis", lambda: Diagnosis(parts.layer, parts.encode, max_iter)
+        )
+        result = diagnosis.of(job.batch_samples(model))
     records.write_csv(folder / "residuals.csv", result["residual_quantiles"])
     # Written last: this file marks a finished diagnosis.
     records.write_json(folder / records.DIAGNOSIS, result)

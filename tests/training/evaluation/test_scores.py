@@ -103,7 +103,8 @@ def _predict(model):
 def test_scores_of_an_exported_file(name, tol, tmp_path, few_crops, monkeypatch):
     built, model, _ = _build(name, tol, tmp_path, monkeypatch)
     rows = built.measure_model(model, [2, BUDGET])
-    export(built, model, tmp_path / "exported", "saved_model")
+    served = built.prepare_export(model)
+    export(*served, tmp_path / "exported", "saved_model")
     exported = ExportedFile(tmp_path / "exported")
     for row, other in zip(rows, built.measure(exported.predict, [2, BUDGET])):
         assert _score(built, other) == pytest.approx(_score(built, row), rel=1e-4)

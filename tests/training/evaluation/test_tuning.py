@@ -46,11 +46,7 @@ def test_command_on_a_finished_run(finished_run, tmp_path, capsys):
     assert solver["max_iter"] == record["solver"]["config"]["max_iter"]
 
 
-class _Job:
-    """A job with two groups of test examples."""
-
-    def test_inputs(self, model):
-        return {name: np.ones((2, 3)) for name in ("level 4", "level 9")}
+GROUPS = {name: np.ones((2, 3)) for name in ("level 4", "level 9")}
 
 
 def test_record_of_a_run(tmp_path):
@@ -83,4 +79,4 @@ def test_record_of_a_run(tmp_path):
 )
 def test_invalid_arguments_raise(model, group, name):
     with pytest.raises(InputError, match=name):
-        tune_run(_Job(), model, (0.1,), group)
+        tune_run(model, GROUPS, (0.1,), 8, group)

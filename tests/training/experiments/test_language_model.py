@@ -132,7 +132,7 @@ def test_export_without_memory_has_the_same_loss(small, tmp_path):
     data = LanguageModelJob.load_data(config.data, tmp_path)
     job = LanguageModelJob(config, lambda: data, tmp_path)
     model = job.build_model()
-    export(job, model, tmp_path / "model.tflite", "litert")
+    export(*job.prepare_export(model), tmp_path / "model.tflite", "litert")
     exported = ExportedFile(tmp_path / "model.tflite")
     rows = job.measure(exported.predict, [1, 4])
     for row, other in zip(rows, job.measure_model(model, [1, 4]), strict=True):

@@ -41,7 +41,7 @@ def test_line_of_an_epoch(capsys):
 
 @pytest.fixture
 def recorder(tmp_path):
-    recorder = EpochRecorder(tmp_path, [], "phase", "val_loss", lambda a, b: a < b)
+    recorder = EpochRecorder(tmp_path, [], "phase", "val_loss", "min")
     inputs = keras.Input((2,))
     recorder.set_model(keras.Model(inputs, keras.layers.Dense(1)(inputs)))
     recorder.model.compile("adam", "mse")

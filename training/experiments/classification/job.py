@@ -8,7 +8,7 @@ from deq_keras.converters import locuslab
 
 from ...data.images import load, sample
 from ...evaluation.budgets import measure_at_budgets
-from ...runs.job import ImageJob
+from ...runs.job import ImageJob, watch_equilibrium
 from .build import build_model
 from .mdeq import convert, converter, normalization_of
 
@@ -87,9 +87,9 @@ class ClassificationJob(ImageJob):
         num_samples = self.config.evaluation.num_samples
         if self._is_multiscale:
             images = sample(self.data.validation, num_samples)
-            return self.watch_equilibrium(model, model.preprocessor(images))
+            return watch_equilibrium(self, model, model.preprocessor(images))
         images = sample(self.data.validation, min(num_samples, _NUM_MONITORED))
-        return self.watch_equilibrium(model, images)
+        return watch_equilibrium(self, model, images)
 
     @property
     def num_layers(self):

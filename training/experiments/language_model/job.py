@@ -14,7 +14,7 @@ from deq_keras.layers import SolveScope
 from ...errors import InputError, config_errors
 from ...evaluation.budgets import BudgetBar, equilibrium, measure_at_budgets
 from ...runs.components import STRATEGIES
-from ...runs.job import Job, batch_sizes
+from ...runs.job import Job, batch_sizes, watch_equilibrium
 from .text import (
     evaluation_segments,
     find,
@@ -155,7 +155,7 @@ class LanguageModelJob(Job):
         return self.text.test if len(self.text.test) else self.text.validation
 
     def make_callbacks(self, model):
-        return self.watch_equilibrium(model, self.sample_inputs)
+        return watch_equilibrium(self, model, self.sample_inputs)
 
     def split(self, model):
         # The memory of segments around the layer is no model, which could be split.

@@ -11,7 +11,7 @@ from ...data.segmentation import IGNORED, evaluation_batches, load, sample
 from ...errors import InputError, config_errors
 from ...evaluation.budgets import measure_at_budgets
 from ...files.atomic_file import replacing
-from ...runs.job import ImageJob
+from ...runs.job import ImageJob, watch_equilibrium
 from ..classification.mdeq import build_backbone, convert, converter, normalization_of
 from .loss import HardPixelCrossEntropy, PixelCrossEntropy
 
@@ -59,7 +59,7 @@ class MDEQSegmentationJob(ImageJob):
 
     def make_callbacks(self, model):
         images = sample(self.data.validation, self.config.evaluation.num_samples)
-        return self.watch_equilibrium(model, model.preprocessor(images))
+        return watch_equilibrium(self, model, model.preprocessor(images))
 
     def evaluate(self, model, budgets):
         """See `Job`. Writes overlays at the largest budget into the folder."""

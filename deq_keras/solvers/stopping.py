@@ -80,8 +80,9 @@ class StoppingRule(NamedTuple):
     iterates of f(z) = z + u grow without limit, and the residual falls like 1 / n. Let
     q be the growth of |f(z)| since the last evaluation, relative to |f(z)|, and a the
     contraction factor of the residual (here, over its smallest value so far). The
-    remaining growth is about q / (1 - a). A sample is converged only if it is below
-    1/3, that is if 1 - a > 3 q, or if q is not larger than rounding.
+    remaining growth is about a q + a^2 q + ... = a q / (1 - a). A sample is converged
+    only if it is below 1/3, that is if a (1 + 3 q) < 1, or if q is not larger than
+    rounding.
 
     Attributes:
         structure: `StateStructure` of the state.
@@ -161,9 +162,9 @@ class StoppingRule(NamedTuple):
                     # Rounding alone changes the norm of a normalized state.
                     rounding = self._epsilon * size
                     growth = tf.maximum(size - progress.size, 0.0)
-                    remaining = 1.0 - 3.0 * tf.math.divide_no_nan(growth, size)
+                    factor = 1.0 + 3.0 * tf.math.divide_no_nan(growth, size)
                     is_drifting = growth > _LARGEST_ROUNDING * rounding
-                    is_drifting &= norm >= remaining * progress.residual
+                    is_drifting &= factor * norm >= progress.residual
                     # It jumped to where rounding hides its residual.
                     is_drifting |= (0.5 * size > progress.size) & (
                         rounding >= progress.residual

@@ -8,8 +8,8 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, did_you_mean
+from deq_keras.core.predictions import check_predict, read_predictions
 from deq_keras.core.random import as_seed, fold_in
-from deq_keras.core.readout import check_answer, read_answers
 from deq_keras.core.structure import Nest, StateStructure, masked
 from deq_keras.initial_states import Normal
 from deq_keras.solvers import MAX_ITER, Solution, SolveRequest
@@ -43,7 +43,7 @@ class SelectedSolution(NamedTuple):
         restart: Int32 tensor `(batch,)`. Index of the chosen restart. Restart 0 starts
             where a solve without restarts does.
         agreement: Float tensor `(batch,)` in [0, 1]. Fraction of all restarts,
-            including the chosen one, that have its answer. Without `answer`, the
+            including the chosen one, that have its prediction. Without `predict`, the
             fraction within a relative distance of 0.01.
         spread: Float tensor `(batch,)` in [0, 2]. The mean of |z - z'| / max(|z|, |z'|)
             over all restarts z' that did not fail, including the chosen one z.
@@ -72,7 +72,7 @@ class Selection:
 
     * `"residual"` selects the restart with the smallest residual. With a tolerance, all
       solves stop near the tolerance; with `tol=0.0`, the budget separates restarts.
-    * `"vote"` determines the most frequent answer at each position, and selects the
+    * `"vote"` determines the most frequent prediction at each position, and selects the
       restart that agrees at the most positions. Of several, it selects the restart with
       the smallest residual. The result is therefore a computed equilibrium.
 
@@ -81,12 +81,12 @@ class Selection:
             `deq_keras.solvers.Solution` whose tensors are `(restarts, batch, ...)`, its
             trace `(max_iter, restarts, batch)`, to an integer tensor `(batch,)`, the
             index of the chosen restart. Defaults to `"residual"`.
-        answer: Optional function from the results, a nest of `(batch, ...)` tensors, to
-            answers, a nest of integer or Boolean tensors `(batch, ...)`, such as the
-            `argmax` of a head's logits. `"vote"` and `agreement` compare these answers.
+        predict: Optional function from the results, a nest of `(batch, ...)` tensors,
+            to predictions, a nest of integer or Boolean tensors `(batch, ...)`, such as
+            the `argmax` of a head's logits. `"vote"` and `agreement` compare them.
 
     Raises:
-        ValueError: For another `select`, or `"vote"` without `answer`.
+        ValueError: For another `select`, or `"vote"` without `predict`.
 
     Example:
 
@@ -95,7 +95,7 @@ class Selection:
     >>> solution = solver.solve(
     ...     lambda z: tf.tanh(3.0 * z), deq_keras.solvers.SolveRequest(starts)
     ... )
-    >>> selection = deq_keras.multistart.Selection("vote", answer=lambda z: z > 0.0)
+    >>> selection = deq_keras.multistart.Selection("vote", predict=lambda z: z > 0.0)
     >>> selected = selection(solution, num_restarts=3)
     >>> round(float(selected.value[0, 0]), 2), round(float(selected.agreement[0]), 2)
     (0.99, 0.67)
@@ -104,7 +104,7 @@ class Selection:
     def __init__(
         self,
         select: str | Callable[[Solution], tf.Tensor] = "residual",
-        answer: Callable[[Nest], Nest] | None = None,
+        predict: Callable[[Nest], Nest] | None = None,
     ) -> None:
         if not callable(select) and select not in _NAMES:
             raise ValueError(
@@ -112,14 +112,14 @@ class Selection:
                 f"of all restarts to indices. Received: select={select!r}."
                 + did_you_mean(select, _NAMES)
             )
-        if select == "vote" and answer is None:
+        if select == "vote" and predict is None:
             raise ValueError(
-                "A vote needs answers. Pass `answer`, a function from an equilibrium "
-                "to an answer, such as the argmax of a head's logits. Received: "
-                "select='vote', answer=None."
+                "A vote needs predictions. Pass `predict`, a function from an "
+                "equilibrium to a prediction, such as the argmax of a head's logits. "
+                "Received: select='vote', predict=None."
             )
         self.select = select
-        self.answer = None if answer is None else check_answer(answer)
+        self.predict = None if predict is None else check_predict(predict)
 
     def __call__(self, solution: Solution, num_restarts: int) -> SelectedSolution:
         """Returns the `SelectedSolution` of the chosen restarts.
@@ -135,20 +135,21 @@ class Selection:
             rest = tf.concat([[num_restarts, shape[0] // num_restarts], shape[1:]], 0)
             return tf.reshape(leaf, rest)  # (restarts, batch, ...)
 
-        # 1. Compute comparable answers of all restarts.
+        # 1. Compute comparable predictions of all restarts.
         # 2. Choose a restart of each sample.
         # 3. Compare the chosen restart with all restarts of its sample.
-        answers = None
-        if self.answer is not None:
+        predictions = None
+        if self.predict is not None:
             columns = [
                 # The size is explicit: -1 is ambiguous for an empty batch.
                 tf.reshape(
                     tf.cast(leaf, tf.int64),
                     [tf.shape(leaf)[0], tf.reduce_prod(tf.shape(leaf)[1:])],
                 )
-                for leaf in tree.flatten(read_answers(self.answer, solution.value))
+                for leaf in tree.flatten(read_predictions(self.predict, solution.value))
             ]
-            answers = split(tf.concat(columns, axis=1))  # (restarts, batch, positions)
+            # (restarts, batch, positions)
+            predictions = split(tf.concat(columns, axis=1))
         # Every tensor of `rows` has a row for each sample.
         rows = solution._replace(
             trace=tf.transpose(solution.trace), batch_evaluations=()
@@ -159,7 +160,7 @@ class Selection:
                 trace=tf.transpose(stacked.trace, [2, 0, 1]),
                 batch_evaluations=solution.batch_evaluations,
             ),
-            answers,
+            predictions,
         )
         others = StateStructure(solution.value).to_matrix(solution.value)
         nearest = repeat_rows(chosen_rows(others, restart), num_restarts)
@@ -169,9 +170,9 @@ class Selection:
             tf.math.divide_no_nan(tf.norm(nearest - others, axis=1), largest)
         )
         is_same = distances <= _SAME_DISTANCE
-        if answers is not None:
-            own = tf.gather(tf.transpose(answers, [1, 0, 2]), restart, batch_dims=1)
-            is_same = tf.reduce_all(tf.equal(answers, own), axis=2)
+        if predictions is not None:
+            own = tf.gather(tf.transpose(predictions, [1, 0, 2]), restart, batch_dims=1)
+            is_same = tf.reduce_all(tf.equal(predictions, own), axis=2)
         is_usable = ~nonfinite.has_failed(stacked)
         fields = chosen_rows(rows, restart)._asdict()
         fields |= {
@@ -186,12 +187,12 @@ class Selection:
             total_evaluations=tf.reduce_sum(stacked.num_evaluations, axis=0),
         )
 
-    def _chosen(self, solutions: Solution, answers: tf.Tensor | None) -> tf.Tensor:
+    def _chosen(self, solutions: Solution, predictions: tf.Tensor | None) -> tf.Tensor:
         """Returns the index of each sample's chosen restart, int32 `(batch,)`.
 
         Args:
             solutions: `Solution` whose tensors are `(restarts, batch, ...)`.
-            answers: Integer tensor `(restarts, batch, positions)`, or `None`.
+            predictions: Integer tensor `(restarts, batch, positions)`, or `None`.
         """
         if callable(self.select):
             return _checked(self.select(solutions), solutions.status)
@@ -201,7 +202,7 @@ class Selection:
         rank = tf.where(nonfinite.has_no_evaluation(solutions), 3, rank)
         is_candidate = tf.equal(rank, tf.reduce_min(rank, axis=0))
         if self.select == "vote":
-            votes = _votes_for_majority(answers, is_candidate)
+            votes = _votes_for_majority(predictions, is_candidate)
             votes = tf.where(is_candidate, votes, -1)
             is_candidate = tf.equal(votes, tf.reduce_max(votes, axis=0))
         residual = solutions.residual
@@ -215,7 +216,7 @@ def solve(
     inputs: Nest,
     restarts: int,
     select: str | Callable[[Solution], tf.Tensor] = "residual",
-    answer: Callable[[Nest], Nest] | None = None,
+    predict: Callable[[Nest], Nest] | None = None,
     request: SolveRequest | None = None,
     mask: Nest | None = None,
 ) -> SelectedSolution:
@@ -231,8 +232,8 @@ def solve(
         restarts: Positive integer. Number of solves per sample.
         select: `"residual"`, `"vote"` or a function; see `Selection`. Defaults to
             `"residual"`.
-        answer: Optional function from an equilibrium to answers. `"vote"` requires it;
-            see `Selection`. Defaults to `None`.
+        predict: Optional function from an equilibrium to predictions. `"vote"` requires
+            it; see `Selection`. Defaults to `None`.
         request: A `SolveRequest`; see `DEQ.request`. Without a seed, the seed of the
             layer, or else 0, determines the draws. Defaults to `None`.
         mask: See the call arguments of `DEQ`. Defaults to `None`.
@@ -249,7 +250,7 @@ def solve(
     array([1., 1.], dtype=float32)
     """
     restarts = check_count("restarts", restarts)
-    selection = Selection(select, answer)
+    selection = Selection(select, predict)
     problem = layer.problem(inputs, mask)
     seed = None if request is None else request.seed
     request = layer.request(problem, request)
@@ -277,13 +278,13 @@ def solve(
     return selection(solution, restarts)
 
 
-def _votes_for_majority(answers: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
+def _votes_for_majority(predictions: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
     """Returns the number of positions at which each restart agrees with the majority.
 
-    Ties go to the answer of the restart with the smallest index.
+    Ties go to the prediction of the restart with the smallest index.
 
     Args:
-        answers: Integer tensor `(restarts, batch, positions)`.
+        predictions: Integer tensor `(restarts, batch, positions)`.
         votes: Boolean tensor `(restarts, batch)`. Restarts that vote.
 
     Returns:
@@ -294,16 +295,16 @@ def _votes_for_majority(answers: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
         best: tuple[tf.Tensor, tf.Tensor], one: tuple[tf.Tensor, tf.Tensor]
     ) -> tuple[tf.Tensor, tf.Tensor]:
         count, majority = best
-        answer, has_vote = one
-        for_it = votes[:, :, None] & tf.equal(answers, answer)
+        prediction, has_vote = one
+        for_it = votes[:, :, None] & tf.equal(predictions, prediction)
         new = tf.reduce_sum(tf.cast(for_it, tf.int32), axis=0)  # (batch, positions)
         wins = has_vote[:, None] & (new > count)
-        return tf.where(wins, new, count), tf.where(wins, answer, majority)
+        return tf.where(wins, new, count), tf.where(wins, prediction, majority)
 
     # Loops, because one vectorized comparison needs memory for all pairs of restarts.
-    first = (tf.zeros_like(answers[0], tf.int32), answers[0])
-    _, majority = tf.foldl(winner, (answers, votes), first, parallel_iterations=1)
-    return tf.reduce_sum(tf.cast(tf.equal(answers, majority), tf.int32), axis=2)
+    first = (tf.zeros_like(predictions[0], tf.int32), predictions[0])
+    _, majority = tf.foldl(winner, (predictions, votes), first, parallel_iterations=1)
+    return tf.reduce_sum(tf.cast(tf.equal(predictions, majority), tf.int32), axis=2)
 
 
 def _mean(values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Find the cheapest solver and budget that keep the answers of a trained classifier."""
+"""Find the cheapest solver and budget that keep the predictions of a classifier."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def evaluate():
     return f"accuracy {logs['accuracy']:.3f}, {logs['deq_evaluations']:.1f} evaluations"
 
 
-# At most 2 % of the answers may differ from a tight solve, with 95 % confidence. No
+# At most 2 % of the predictions may differ from a tight solve, with 95 % confidence. No
 # labels are needed. The second half of the data confirms the promise.
 tuning = deq_keras.tuning.tune(
     model,

@@ -70,7 +70,7 @@ def test_result_is_that_of_the_chosen_restart(regime):
 @ALL_BUT_EAGER_ARE_SLOW
 def test_vote_by_position(regime):
     """The majority is [1, 1, 1, 0], which none has; the nearest is taken."""
-    answers = [
+    predictions = [
         [[1, 1, 0, 0]],
         [[1, 0, 1, 0]],
         [[0, 1, 1, 0]],
@@ -81,8 +81,8 @@ def test_vote_by_position(regime):
     residual = [[0.5], [0.4], [0.3], [0.2], [0.45]]
 
     def select():
-        solution = _solution(status, residual, np.array(answers)[:, None])
-        selection = multistart.Selection("vote", answer=lambda z: tf.cast(z, tf.int32))
+        solution = _solution(status, residual, np.array(predictions)[:, None])
+        selection = multistart.Selection("vote", predict=lambda z: tf.cast(z, tf.int32))
         return selection(solution, 5)
 
     found = regime(select)()
@@ -95,7 +95,7 @@ def test_vote_by_position(regime):
 def test_only_the_best_status_votes():
     values = [[[1.0]], [[2.0]], [[2.0]], [[2.0]]]
     solution = _solution([[C], [M], [M], [D]], [[0.1]] * 4, values)
-    selection = multistart.Selection("vote", answer=lambda z: z > 1.5)
+    selection = multistart.Selection("vote", predict=lambda z: z > 1.5)
     found = selection(solution, 4)
     assert found.restart.numpy() == [0]
     np.testing.assert_allclose(found.agreement, [0.25])
@@ -148,9 +148,9 @@ def test_index_out_of_range_raises(index):
 
 
 @pytest.mark.parametrize(
-    "answer", [lambda z: z, lambda z: tf.argmax(z[0]), lambda z: tf.argmax(z, axis=0)]
+    "predict", [lambda z: z, lambda z: tf.argmax(z[0]), lambda z: tf.argmax(z, axis=0)]
 )
-def test_answer_of_another_type_raises(answer):
+def test_answer_of_another_type_raises(predict):
     solution = _solution([[C]] * 3, [[0.1]] * 3)
-    with pytest.raises(ValueError, match="`answer`"):
-        multistart.Selection("vote", answer)(solution, 3)
+    with pytest.raises(ValueError, match="`predict`"):
+        multistart.Selection("vote", predict)(solution, 3)

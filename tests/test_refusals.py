@@ -185,7 +185,7 @@ ROWS = [
     (initial_states.Mixed, "initial_states", [], "cell"),
     (initial_states.Mixed, "fractions", [0.5], [0.5, 0.6], [1.5, -0.5], [1, "0"]),
     (multistart.Selection, "select", "votes", 3),
-    (functools.partial(multistart.Selection, "vote"), "answer", None, 3),
+    (functools.partial(multistart.Selection, "vote"), "predict", None, 3),
     (functools.partial(losses.correction_weights, 2), "schedule", "exp"),
     (functools.partial(losses.correction_weights, 2), "gamma", 0.0),
     (

@@ -1,4 +1,4 @@
-"""Measurements of the Jacobian at an equilibrium, of answers, and of a layer's time."""
+"""Measurements of the Jacobian at an equilibrium, of outputs, and of a layer's time."""
 
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.diagnostics.certificate import Certificate, certify

@@ -135,15 +135,14 @@ class StoppingRule(NamedTuple):
             The residual as defined by `stop_mode`; the status; the budget, or 0 if all
             samples are done; and the new memory.
         """
-        # 1. Read the answers, if there is a rule about them: which have stood for long?
-        # 2. Compute the norms of residual and value, (B,) each. Their squares may leave
-        #    the range of float32: XLA sums in float64; elsewhere, step 4 repeats them.
-        # 3. Without XLA, ask once whether the status of any active sample may change.
-        #    As a rule none does, and step 4 and its transfers are skipped.
-        # 4. Settle: exact norms, then DIVERGED if they are not finite, else CONVERGED
-        #    if the residual is small and the state does not drift, else UNCHANGED if
-        #    the answer stands. Samples that are done keep their status.
-        # 5. Remember the smallest residual and the size, which show a drift.
+        # 1. Compute the norms of residual and value, (B,) each. Their squares may leave
+        #    the range of float32: XLA sums in float64; elsewhere, step 3 repeats them.
+        # 2. Without XLA, ask once whether the status of any active sample may change.
+        #    As a rule none does, and step 3 and its transfers are skipped.
+        # 3. Settle: exact norms, then DIVERGED if they are not finite, else CONVERGED
+        #    if the residual is small and the state does not drift. Samples that are
+        #    done keep their status.
+        # 4. Remember the smallest residual and the size, which show a drift.
         #
         # The result only controls the loop. The derivative of a root at 0 is infinite.
         value, residual, squared = map(tf.stop_gradient, evaluation[1:])

@@ -1,4 +1,4 @@
-"""Chooses the cheapest solver that keeps the answers of a trained model."""
+"""Chooses the cheapest solver that keeps the predictions of a trained model."""
 
 from deq_keras.tuning.result import (
     Outcome,

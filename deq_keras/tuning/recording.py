@@ -1,4 +1,4 @@
-"""Records after which evaluations of a solve the answer equals a reference."""
+"""Records after which evaluations of a solve the prediction equals a reference."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -9,8 +9,8 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.graphs import compiled
+from deq_keras.core.predictions import equal_predictions, read_predictions
 from deq_keras.core.problem import keras_masks
-from deq_keras.core.readout import equal_answers, read_answers
 from deq_keras.core.structure import Nest, StateStructure, where_rows
 from deq_keras.diagnostics.iterates import solve_observed
 from deq_keras.solvers import (
@@ -23,7 +23,7 @@ from deq_keras.solvers import (
 )
 from deq_keras.tuning.result import Outcome, Promise, upper_bound
 
-Answer = Callable[[Nest], Nest]
+Predict = Callable[[Nest], Nest]
 
 
 class Recording(NamedTuple):
@@ -110,7 +110,7 @@ class Recorder:
     Args:
         encode: Function from inputs of the model to the inputs of the layer.
         layer: The `DEQ` layer.
-        answer: Function from an output of the layer to answers.
+        predict: Function from an output of the layer to predictions.
         batch_size: Positive integer.
     """
 
@@ -118,12 +118,12 @@ class Recorder:
         self,
         encode: Callable[[Nest], Nest],
         layer: Any,
-        answer: Answer,
+        predict: Predict,
         batch_size: int,
     ) -> None:
         self._encode = encode
         self._layer = layer
-        self._answer = answer
+        self._predict = predict
         self._batch_size = batch_size
 
     def num_batches(self, data: Nest) -> int:
@@ -221,8 +221,8 @@ class Recorder:
             # Broyden's method traces much faster with a budget that is a tensor.
             request = request._replace(max_iter=tf.constant(solver.max_iter))
             solution = solver.solve(problem, request)
-            answers = read_answers(self._answer, solution.value)
-            return answers, tf.equal(solution.status, CONVERGED)
+            predictions = read_predictions(self._predict, solution.value)
+            return predictions, tf.equal(solution.status, CONVERGED)
 
         return compiled(solve)
 
@@ -233,8 +233,8 @@ class Recorder:
             problem, request = self._problem(inputs, mask)
             request = request._replace(max_iter=tf.constant(solver.max_iter))
             solution = solver.solve(problem, request)
-            answers = read_answers(self._answer, solution.value)
-            agrees = equal_answers(answers, reference)
+            predictions = read_predictions(self._predict, solution.value)
+            agrees = equal_predictions(predictions, reference)
             agrees &= ~nonfinite.has_no_evaluation(solution)
             return agrees, solution.num_evaluations
 
@@ -253,8 +253,8 @@ class Recorder:
             structure = StateStructure(request.initial_state)
 
             def observe(state: Nest, evaluation: Evaluation, count: tf.Tensor) -> None:
-                answers = read_answers(self._answer, state)
-                agrees[count - 1].assign(equal_answers(answers, reference))
+                predictions = read_predictions(self._predict, state)
+                agrees[count - 1].assign(equal_predictions(predictions, reference))
                 for rows, matrix in zip(norms, evaluation[1:3], strict=True):
                     norm = tf.norm(matrix, axis=1)
                     if solver.stop_mode.endswith("max"):
@@ -277,15 +277,15 @@ class Recorder:
 def _first_converged(
     references: Sequence[Callable], inputs: Nest, mask: Nest
 ) -> tuple[Nest, np.ndarray]:
-    """Returns the answers of the first converged reference, and where one converged."""
-    answers, is_known = references[0](inputs, mask)
+    """Returns predictions of the first converged reference, and where one converged."""
+    predictions, is_known = references[0](inputs, mask)
     for reference in references[1:]:
         if np.all(is_known):
             break
         others, is_solved = reference(inputs, mask)
-        answers = where_rows(~is_known, others, answers)
+        predictions = where_rows(~is_known, others, predictions)
         is_known |= is_solved
-    return answers, is_known.numpy()
+    return predictions, is_known.numpy()
 
 
 def _num_samples(data: Nest) -> int:

@@ -15,10 +15,10 @@ from deq_keras.solvers import FixedPointSolver, deserialize, serialize
 
 
 class Promise(NamedTuple):
-    """A limit on the fraction of answers that a tuned solver changes.
+    """A limit on the fraction of predictions that a tuned solver changes.
 
     Attributes:
-        changed: Float in (0, 1). Largest fraction of changed answers.
+        changed: Float in (0, 1). Largest fraction of changed predictions.
         confidence: Float in (0, 1). Confidence of the upper bound of this fraction.
             Defaults to `0.95`.
     """
@@ -33,19 +33,19 @@ class Promise(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"at most {100 * self.changed:.3g} % of the answers change "
+            f"at most {100 * self.changed:.3g} % of the predictions change "
             f"({100 * self.confidence:g} % confidence)"
         )
 
 
 class Outcome(NamedTuple):
-    """The answers and the cost of a solver on one half of the data.
+    """The predictions and the cost of a solver on one half of the data.
 
     Attributes:
-        num_changed: Integer. Number of samples with another answer than the reference,
-            or without a reference.
+        num_changed: Integer. Number of samples with another prediction than the
+            reference, or without a reference.
         num_samples: Integer. Number of samples.
-        bound: Float. Upper Clopper-Pearson bound of the fraction of changed answers.
+        bound: Float. Upper Clopper-Pearson bound of the fraction of changes.
         evaluations: Float. Mean number of evaluations per sample.
     """
 
@@ -78,9 +78,9 @@ class Tuning(NamedTuple):
         previous_solver: The solver of the layer.
         previous: `Outcome` of the layer's solver on the second half.
         num_without_reference: Integer. Number of samples that no tight solve brings to
-            a residual of `1e-6`. Their answers count as changed.
+            a residual of `1e-6`. Their predictions count as changed.
         settings: Tuple of `Setting`. The settings of each candidate that are cheaper
-            than its other settings with as few changed answers.
+            than its other settings with as few changed predictions.
         data_hash: String. SHA-256 of the data.
         date: String. Date in UTC, YYYY-MM-DD.
     """

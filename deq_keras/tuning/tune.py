@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core.checks import check_count, check_open_fraction
-from deq_keras.core.readout import check_answer
+from deq_keras.core.predictions import check_predict
 from deq_keras.core.rounding import full_float32
 from deq_keras.core.structure import Nest
 from deq_keras.diagnostics.subject import encoder, head, single_layer
@@ -22,7 +22,7 @@ from deq_keras.solvers import (
     FixedPointIteration,
     FixedPointSolver,
 )
-from deq_keras.tuning.recording import Answer, Recorder, Recording, outcome
+from deq_keras.tuning.recording import Predict, Recorder, Recording, outcome
 from deq_keras.tuning.result import Promise, Setting, Tuning, describe
 
 _MAX_ITER = 50
@@ -34,21 +34,21 @@ def tune(
     model: Any,
     data: Nest,
     promise: float | Promise = 0.002,
-    answer: Answer | None = None,
+    predict: Predict | None = None,
     candidates: Sequence[FixedPointSolver] | None = None,
     batch_size: int = 64,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tuning:
-    """Chooses the cheapest solver of a trained model that keeps its answers.
+    """Chooses the cheapest solver of a trained model that keeps its predictions.
 
-    The answers of a tight solve are the reference: Anderson's method to `1e-6` or, if
-    it fails, Broyden's or the layer's own. The answer of a sample without a reference
-    counts as changed. On the first half of the data, one solve per candidate records
-    the answer after each evaluation. `tune` derives the changed answers and the cost of
-    each budget and tolerance from these solves. A setting keeps the promise if the
-    upper Clopper-Pearson bound of its fraction of changed answers is at most the
-    promise. The cheapest of these settings is measured once on the second half. The
-    result reports whether this confirms the promise. No targets are needed.
+    The predictions of a tight solve are the reference: Anderson's method to `1e-6` or,
+    if it fails, Broyden's or the layer's own. The prediction of a sample without a
+    reference counts as changed. On the first half of the data, one solve per candidate
+    records the prediction after each evaluation. `tune` derives the changed predictions
+    and the cost of each budget and tolerance from these solves. A setting keeps the
+    promise if the upper Clopper-Pearson bound of its fraction of changed predictions is
+    at most the promise. The cheapest of these settings is measured once on the second
+    half. The result reports whether this confirms the promise. No targets are needed.
 
     The cost is the mean number of evaluations per sample. A batch takes as long as its
     slowest sample unless the solver is compact. Weights, metrics and the solver of the
@@ -58,13 +58,13 @@ def tune(
         model: Functional or sequential model with one `DEQ` layer, or a `DEQ` layer.
         data: Nest of arrays `(samples, ...)`. Inputs of `model` in random order, so
             that both halves have the same distribution.
-        promise: Float in (0, 1), the largest fraction of changed answers (with 95 %
+        promise: Float in (0, 1), the largest fraction of changed predictions (with 95 %
             confidence), or a `Promise`. Defaults to `0.002`, which needs 1,497 samples
             in each half.
-        answer: Function from the outputs of `model` to answers, a nest of integer or
-            Boolean tensors `(batch, ...)`. An answer changes if one of its entries
-            does. Defaults to `None`, the argmax over the last axis; a `DEQ` layer needs
-            a function, because its outputs are states.
+        predict: Function from the outputs of `model` to predictions, a nest of integer
+            or Boolean tensors `(batch, ...)`. A prediction changes if one of its
+            entries does. Defaults to `None`, the argmax over the last axis; a `DEQ`
+            layer needs a function, because its outputs are states.
         candidates: Sequence of solvers. Their tolerances are ignored, and `max_iter` is
             the largest budget to consider. Defaults to `None`: fixed-point iteration
             with damping 1, 0.7 and 0.5, Aitken's method, Anderson's method with a
@@ -94,9 +94,9 @@ def tune(
     >>> tuning.apply(model)  # doctest: +SKIP
     """
     # 1. Split the data into halves.
-    # 2. On the first half, record the answer after each evaluation of each candidate.
-    #    Stopping at a tolerance or a budget only cuts these records short: replayed in
-    #    the loop of the solvers, they yield the answers of every setting.
+    # 2. On the first half, record the prediction after each evaluation of each
+    #    candidate. Stopping at a tolerance or a budget only cuts these records short:
+    #    replayed in the loop of the solvers, they yield predictions of all settings.
     # 3. Choose the cheapest setting that keeps the promise. This choice is biased: of
     #    many settings, one keeps the promise on the first half by chance.
     # 4. Measure it once on the second half, which no choice has seen.
@@ -110,7 +110,7 @@ def tune(
     batch_size = check_count("batch_size", batch_size)
     first, second = _halves(data, promise)
     recorder = Recorder(
-        encoder(model), layer, _answer_of_state(model, layer, answer), batch_size
+        encoder(model), layer, _predict_of_state(model, layer, predict), batch_size
     )
     counter = itertools.count(1)
     total = (1 + len(solvers)) * recorder.num_batches(first)
@@ -179,17 +179,17 @@ def _checked_candidates(
     return list(candidates)
 
 
-def _answer_of_state(model: Any, layer: Any, answer: Answer | None) -> Answer:
-    """Returns the function from an output of the layer to answers."""
+def _predict_of_state(model: Any, layer: Any, predict: Predict | None) -> Predict:
+    """Returns the function from an output of the layer to predictions."""
     if not layer.built:
         raise ValueError(
             "Expected a trained model. Call the layer, or load a saved model. "
             f"Received: the layer {layer.name!r}, which is not built."
         )
     if model is layer:
-        return check_answer(answer)
+        return check_predict(predict)
     outputs_of = head(model)
-    read = _argmax if answer is None else check_answer(answer)
+    read = _argmax if predict is None else check_predict(predict)
     return lambda state: read(outputs_of(state))
 
 
@@ -198,8 +198,8 @@ def _argmax(outputs: Nest) -> tf.Tensor:
     if len(leaves) != 1 or leaves[0].shape.rank < 2 or leaves[0].shape[-1] == 1:
         raise ValueError(
             "The argmax over the last axis needs one output (batch, ..., classes) with "
-            "two classes or more. Pass `answer`, for example "
-            "answer=lambda logits: logits > 0. Received: outputs of shape "
+            "two classes or more. Pass `predict`, for example "
+            "predict=lambda logits: logits > 0. Received: outputs of shape "
             f"{[tuple(leaf.shape) for leaf in leaves]}."
         )
     return tf.argmax(leaves[0], axis=-1)
@@ -250,7 +250,7 @@ def _cheapest(settings: list[Setting], promise: Promise, num_missing: int) -> Se
         raise ValueError(
             f"No solver keeps the promise that {promise}. The closest is "
             f"{describe(closest.solver)}: {found.num_changed} of {found.num_samples} "
-            f"answers change, a bound of {100 * found.bound:.3g} %, including "
+            f"predictions change, a bound of {100 * found.bound:.3g} %, including "
             f"{num_missing} samples that no tight solve brings to a residual of 1e-6. "
             "Promise less, add samples, pass candidates with a larger `max_iter`, or "
             "train the model to converge; in half precision, tune a float32 copy."
@@ -264,7 +264,7 @@ def _cost(setting: Setting) -> tuple:
 
 
 def _front(settings: list[Setting]) -> list[Setting]:
-    """Returns settings that are cheaper than all others with as few changed answers."""
+    """Returns settings that are cheaper than all others with as few changes."""
     ordered = sorted(settings, key=lambda one: (one.outcome.num_changed, *_cost(one)))
     front: list[Setting] = []
     for setting in ordered:

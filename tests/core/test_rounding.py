@@ -97,6 +97,6 @@ def test_measurements_compute_in_float32(gpu, measurement):
         callback.on_train_begin()
         callback.on_epoch_end(0, {})
     else:
-        tuning.tune(model, inputs, 0.2, answer=lambda state: state > 0)
+        tuning.tune(model, inputs, 0.2, predict=lambda state: state > 0)
     assert settings and not any(settings)
     assert _is_tensor_float_32()

@@ -1,4 +1,4 @@
-"""The cheapest solver that keeps the answers of a model."""
+"""The cheapest solver that keeps the predictions of a model."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from deq_keras.tuning import Promise, Tuning, describe, tune, upper_bound
 from deq_keras.tuning.recording import Recorder
 
 RATE, FLIP = 0.8, 0.03
-# An answer is right as soon as RATE**n <= FLIP.
+# A prediction is right as soon as RATE**n <= FLIP.
 EVALUATIONS = math.ceil(math.log(FLIP) / math.log(RATE))
 
 
@@ -29,7 +29,7 @@ class ScalarCell(layers.EquilibriumCell):
 
 
 def _model(solver=None):
-    """A model whose answer is whether the state is close to 1."""
+    """A model whose prediction is whether the state is close to 1."""
     solver = solver or solvers.FixedPointIteration(60, tol=1e-4)
     inputs = keras.Input((1,))
     layer = layers.DEQ(ScalarCell(dtype="float64"), solver, "phantom", name="deq")
@@ -48,7 +48,7 @@ def known():
 
 def _tuned(model, data, promise=0.05, **arguments):
     defaults = {
-        "answer": lambda outputs: outputs >= 0,
+        "predict": lambda outputs: outputs >= 0,
         "candidates": [solvers.FixedPointIteration(40)],
         "batch_size": 30,
     }
@@ -160,7 +160,7 @@ def test_the_solver_of_a_monotone_layer():
     layer = layers.DEQ(cell)
     data = np.random.RandomState(0).normal(size=(120, 3)).astype("float32")
     layer(data)
-    arguments = {"candidates": [layer.solver], "answer": lambda state: state > 0.1}
+    arguments = {"candidates": [layer.solver], "predict": lambda state: state > 0.1}
     tuning = _tuned(layer, data, batch_size=60, **arguments)
     assert isinstance(tuning.solver, solvers.PeacemanRachford)
     assert tuning.selection.evaluations <= tuning.previous.evaluations
@@ -170,7 +170,7 @@ def test_the_solver_of_a_monotone_layer():
 
 
 def test_changed_second_half_is_reported():
-    # Slower or at the edge: its answers flip later.
+    # Slower or at the edge: its predictions flip later.
     data = np.concatenate([np.full((200, 1), 1.0), np.full((200, 1), 1 - FLIP / 2)])
     data[:3] = np.nan
     model = _model()
@@ -232,8 +232,8 @@ def test_samples_without_a_reference_break_the_promise():
         ("candidates", [solvers.FixedPointIteration(3)]),
         ("candidates", []),
         ("promise", 5),
-        ("answer", None),
-        ("answer", lambda outputs: outputs),
+        ("predict", None),
+        ("predict", lambda outputs: outputs),
         ("model", keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)])),
         ("model", layers.DEQ(ScalarCell())),
     ],

@@ -231,7 +231,7 @@ def _add_tune(commands):
     parser = _add(
         commands,
         "tune",
-        "find the cheapest solver that keeps the answers of a model",
+        "find the cheapest solver that keeps the predictions of a model",
     )
     _add_work_directory(parser, "the only one")
     parser.add_argument(
@@ -239,7 +239,7 @@ def _add_tune(commands):
         type=_fraction,
         default=0.002,
         metavar="P",
-        help="largest fraction of answers that may change (default: 0.002)",
+        help="largest fraction of predictions that may change (default: 0.002)",
     )
     parser.add_argument(
         "--confidence",

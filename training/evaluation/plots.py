@@ -142,14 +142,14 @@ def plot_scores(path, evaluations, score, at="budget"):
 
 
 def plot_tuning(path, tuning, candidates):
-    """Plots the bound of changed answers over the cost, with a line per candidate.
+    """Plots the bound of changed predictions over the cost, with a line per candidate.
 
     Args:
         path: Path of the PNG, SVG or PDF file.
         tuning: The `deq_keras.tuning.Tuning`.
         candidates: Dict from labels to lists of its `settings`.
     """
-    label = f"changed answers, {100 * tuning.promise.confidence:g} % bound [%]"
+    label = f"changed predictions, {100 * tuning.promise.confidence:g} % bound [%]"
     figure, axes = _figure("mean function evaluations (NFE)", label)
     axes.xaxis.set_major_locator(_integers())
     for name, settings in candidates.items():

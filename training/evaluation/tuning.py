@@ -1,4 +1,4 @@
-"""Choice of the cheapest solver of a run that keeps the answers of its model."""
+"""Choice of the cheapest solver of a run that keeps the predictions of its model."""
 
 import sys
 import warnings

@@ -39,12 +39,12 @@ def test_first_restart_is_the_solve_without(regime):
 def test_other_initial_states_find_other_equilibria():
     deq = _two_wells()
     inputs = np.ones((2, 8), "float32")
-    found = multistart.solve(deq, inputs, 32, answer=lambda z: z[:, 0] > 0.0)
+    found = multistart.solve(deq, inputs, 32, predict=lambda z: z[:, 0] > 0.0)
     share = found.agreement.numpy()[0]
     assert 0.2 < share < 0.8
     np.testing.assert_array_equal(found.agreement, share)
     voted = multistart.solve(
-        deq, inputs, 32, select="vote", answer=lambda z: z[:, 0] > 0.0
+        deq, inputs, 32, select="vote", predict=lambda z: z[:, 0] > 0.0
     )
     assert (voted.agreement.numpy() >= 0.5).all()
     assert (voted.spread.numpy() > 0.1).all()

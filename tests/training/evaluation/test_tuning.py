@@ -57,7 +57,7 @@ def test_record_of_a_run(tmp_path):
         apply(layer, tmp_path)
     tuning = tune(
         *(layer, data, 0.05),
-        answer=lambda state: state > 0.1,
+        predict=lambda state: state > 0.1,
         candidates=[solvers.FixedPointIteration(20)],
     )
     (tmp_path / RECORD).write_text(json.dumps(tuning.as_dict()))

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,7 +62,7 @@ class ExportError(RuntimeError):
 
 
 @contextlib.contextmanager
-def new_path(path, suffix=""):
+def new_path(path: str | pathlib.Path, suffix: str = "") -> Iterator[pathlib.Path]:
     """Yields a temporary path to write to, and renames it to `path` at the end.
 
     An exception removes everything that was written.
@@ -93,13 +94,13 @@ def new_path(path, suffix=""):
         os.replace(temporary, path)
 
 
-def _check_free(path):
+def _check_free(path: pathlib.Path) -> None:
     if path.exists():
         message = "There is something already. Choose another path"
         raise FileExistsError(errno.EEXIST, message, str(path))
 
 
-def checked_samples(signature, samples):
+def check_samples(signature: Any, samples: Any) -> dict[str, np.ndarray]:
     """Returns samples to check an export with, as a dict of arrays.
 
     Args:
@@ -113,7 +114,22 @@ def checked_samples(signature, samples):
     specs = named(signature)
     if samples is None:
         generator = np.random.default_rng(0)
-        return {name: _drawn(name, spec, generator) for name, spec in specs.items()}
+        drawn: dict[str, np.ndarray] = {}
+        for name, spec in specs.items():
+            shape = (_NUM_DRAWN, *spec.shape[1:])
+            if None in shape or not (spec.dtype.is_floating or spec.dtype.is_integer):
+                raise ValueError(
+                    "Give `samples`, with which the exported file is checked: random "
+                    "samples are not supported for this input. Received: samples=None,"
+                    f" {name} of shape {spec.shape} and dtype {spec.dtype.name}."
+                )
+            array: np.ndarray
+            if spec.dtype.is_floating:
+                array = generator.normal(size=shape)
+            else:  # Small non-negative numbers are valid as ids and as pixels.
+                array = generator.integers(0, 2, size=shape)
+            drawn[name] = array.astype(spec.dtype.as_numpy_dtype)
+        return drawn
     try:
         tree.assert_same_structure(signature, samples)
     except (TypeError, ValueError) as error:
@@ -134,21 +150,6 @@ def checked_samples(signature, samples):
         name: array.astype(specs[name].dtype.as_numpy_dtype)
         for name, array in arrays.items()
     }
-
-
-def _drawn(name, spec, generator):
-    shape = (_NUM_DRAWN, *spec.shape[1:])
-    if None in shape or not (spec.dtype.is_floating or spec.dtype.is_integer):
-        raise ValueError(
-            "Give `samples`, with which the exported file is checked: random samples "
-            "are not supported for this input. Received: samples=None, "
-            f"{name} of shape {spec.shape} and dtype {spec.dtype.name}."
-        )
-    if spec.dtype.is_floating:
-        array = generator.normal(size=shape)
-    else:  # Small non-negative numbers are valid as ids and as pixels.
-        array = generator.integers(0, 2, size=shape)
-    return array.astype(spec.dtype.as_numpy_dtype)
 
 
 class _Request(NamedTuple):
@@ -243,7 +244,7 @@ def check_export(
                 f"{sorted(expected)}. Received: {sorted(response)}."
             )
         rows = _finite_rows(request, expected)
-        is_checked |= rows.any() and not request.has_invalid_row
+        is_checked |= bool(rows.any()) and not request.has_invalid_row
         exceeding = {}
         for name, array in expected.items():
             received = response[name]
@@ -330,7 +331,7 @@ def _responses(
     """Returns the file's responses to requests, from a fresh process."""
     with tempfile.TemporaryDirectory() as folder:
         for i, request in enumerate(requests):
-            np.savez(f"{folder}/request_{i}.npz", **request)
+            np.savez(f"{folder}/request_{i}.npz", **request)  # type: ignore[arg-type]
         arguments = [runtimes.__file__, runtime.__name__, path, folder, len(requests)]
         process = subprocess.run(
             [sys.executable, "-c", _RUN_FILE, *map(str, arguments)],

@@ -1,21 +1,24 @@
 """Export models to LiteRT with built-in operators only."""
 
 import json
+import pathlib
 import re
 import tempfile
 import zipfile
+from typing import Any
 
+import keras
 import tensorflow as tf
 
 from deq_keras.core.checks import check_optional_count, check_positive
 from deq_keras.serving.check import (
     ExportError,
     check_export,
-    checked_samples,
+    check_samples,
     new_path,
 )
 from deq_keras.serving.runtimes import LiteRTRuntime, import_extra
-from deq_keras.serving.served_model import ServedModel, frozen, output_names
+from deq_keras.serving.served_model import ServedModel, freeze, output_names
 
 # Matches the converter's error for an unsupported operation: its name and location.
 _LACKING = re.compile(r'\["(\w+):", "([^"@]+)[^\n]*?op is neither a custom op')
@@ -24,16 +27,16 @@ _INT8 = re.compile(r'"\w+:", "([^"@]+)[^\n]*?operand #\d+ must be [^\n]*?xi8>')
 
 
 def export_litert(
-    model,
-    path,
-    input_signature=None,
-    samples=None,
-    max_iter_limit=None,
-    batch_size=None,
-    warm_start=False,
-    tolerance=1e-4,
-    metadata=None,
-):
+    model: keras.Model,
+    path: str | pathlib.Path,
+    input_signature: Any = None,
+    samples: Any = None,
+    max_iter_limit: int | None = None,
+    batch_size: int | None = None,
+    warm_start: bool = False,
+    tolerance: float = 1e-4,
+    metadata: dict[str, Any] | None = None,
+) -> float:
     """Exports a model as a LiteRT file, and checks it in a fresh process.
 
     The file has one signature. Besides the inputs, it takes a budget (int64 scalar
@@ -89,14 +92,14 @@ def export_litert(
             batch_size=batch_size,
             metadata=metadata,
         )
-        samples = checked_samples(served.signature, samples)
+        samples = check_samples(served.signature, samples)
         function = served.single_function(warm_start)
-        temporary.write_bytes(_ordered(_converted(function), function))
+        temporary.write_bytes(_convert(function))
         # LiteRT keeps associated files in a ZIP archive after the model.
         with zipfile.ZipFile(temporary, "a") as archive:
-            metadata = json.dumps(served.metadata(function))
+            text = json.dumps(served.metadata(function))
             # Without a timestamp, equal models produce equal files.
-            archive.writestr(zipfile.ZipInfo(LiteRTRuntime.METADATA), metadata)
+            archive.writestr(zipfile.ZipInfo(LiteRTRuntime.METADATA), text)
         return check_export(
             temporary,
             LiteRTRuntime,
@@ -107,19 +110,19 @@ def export_litert(
         )
 
 
-def _converted(function):
-    """Returns the bytes of the file."""
-    # Replace variables by constants, name inputs and outputs again, and convert.
-    concrete, outputs = frozen(function, "LiteRT")
+def _convert(function: Any) -> bytes:
+    """Returns the bytes of the file of a `tf.function`."""
+    # 1. Replace variables by constants, and name inputs and outputs again.
+    concrete, outputs = freeze(function, "LiteRT")
 
     @tf.function(input_signature=function.input_signature, autograph=False)
-    def serve(*tensors):
+    def serve(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         return dict(zip(outputs, concrete(*tensors), strict=True))
 
     module = tf.Module()
     module.serve = serve
-    # Save and reload: converting the frozen function directly loses its names, and
-    # LiteRT loops cannot read weights that are not frozen.
+    # 2. Save and reload: converting the frozen function directly loses its names, and
+    #    LiteRT loops cannot read weights that are not frozen.
     with tempfile.TemporaryDirectory() as folder:
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         # Hides warnings about gradients, which a served file does not need.
@@ -128,58 +131,58 @@ def _converted(function):
         logger.setLevel("ERROR")
         try:
             tf.saved_model.save(module, folder, {"serve": serve}, options)
-            return _convert(folder)
+            converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+            content = bytearray(converter.convert())
+        except Exception as error:
+            raise _error(str(error)) from error
         finally:
             logger.setLevel(level)
-
-
-def _ordered(content, function):
-    """Returns the bytes of a file whose inputs and outputs have the function's order.
-
-    Changes the order in place: packing the file again would not align its weights.
-    """
+    # 3. Give inputs and outputs the order of the function, in place: packing the file
+    #    again would not align its weights.
     schema = import_extra("ai_edge_litert.schema_py_generated")
-    content = bytearray(content)
     model = schema.Model.GetRootAs(content)
     served = model.SignatureDefs(0)
     graph = model.Subgraphs(served.SubgraphIndex())
-    inputs = [served.Inputs(i) for i in range(served.InputsLength())]
-    outputs = [served.Outputs(i) for i in range(served.OutputsLength())]
     for tensors, indices, names in (
-        (inputs, graph.InputsAsNumpy(), [s.name for s in function.input_signature]),
-        (outputs, graph.OutputsAsNumpy(), output_names(function)),
+        (
+            [served.Inputs(i) for i in range(served.InputsLength())],
+            graph.InputsAsNumpy(),
+            [spec.name for spec in function.input_signature],
+        ),
+        (
+            [served.Outputs(i) for i in range(served.OutputsLength())],
+            graph.OutputsAsNumpy(),
+            output_names(function),
+        ),
     ):
         by_name = {tensor.Name().decode(): tensor.TensorIndex() for tensor in tensors}
         indices[:] = [by_name[name] for name in names]
     return bytes(content)
 
 
-def _convert(folder):
-    converter = tf.lite.TFLiteConverter.from_saved_model(folder)
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    try:
-        return converter.convert()
-    except Exception as error:
-        if "TensorListReserve" in str(error):
-            raise ExportError(
-                "LiteRT cannot loop over time steps of a batch of unknown size. Give "
-                "`batch_size`, or build the RNN layers with `unroll=True`. Received: a "
-                "model with a loop that is not a solver's."
-            ) from error
-        if integers := _INT8.search(str(error)):
-            raise ExportError(
-                "LiteRT cannot compute with the int8 activations of Keras. Quantize "
-                "weights alone: model.quantize(config=keras.quantizers."
-                "Int8QuantizationConfig(activation_quantizer=None)), or "
-                'model.quantize("int4"). ONNX files and SavedModels accept both. '
-                f"Received: int8 activations in {integers[1]!r}."
-            ) from error
-        lacking = dict.fromkeys(_LACKING.findall(str(error)))
-        if not lacking:
-            raise ExportError(f"LiteRT cannot convert this model: {error}") from error
-        places = ", ".join(f"{kind} in {place!r}" for kind, place in lacking)
-        raise ExportError(
-            "LiteRT has no built-in operator for some operations of the model. Replace "
-            "them in their layers, or give an `input_signature` in which only the "
-            f"batch axis is open. Received: {places[:1000]}."
-        ) from error
+def _error(text: str) -> ExportError:
+    """Returns the error for a message of the converter."""
+    if "TensorListReserve" in text:
+        return ExportError(
+            "LiteRT cannot loop over time steps of a batch of unknown size. Give "
+            "`batch_size`, or build the RNN layers with `unroll=True`. Received: a "
+            "model with a loop that is not a solver's."
+        )
+    if integers := _INT8.search(text):
+        return ExportError(
+            "LiteRT cannot compute with the int8 activations of Keras. Quantize "
+            "weights alone: model.quantize(config=keras.quantizers."
+            "Int8QuantizationConfig(activation_quantizer=None)), or "
+            'model.quantize("int4"). ONNX files and SavedModels accept both. '
+            f"Received: int8 activations in {integers[1]!r}."
+        )
+    lacking = dict.fromkeys(_LACKING.findall(text))
+    if not lacking:
+        return ExportError(f"LiteRT cannot convert this model: {text}")
+    places = ", ".join(f"{kind} in {place!r}" for kind, place in lacking)
+    return ExportError(
+        "LiteRT has no built-in operator for some operations of the model. Replace "
+        "them in their layers, or give an `input_signature` in which only the "
+        f"batch axis is open. Received: {places[:1000]}."
+    )

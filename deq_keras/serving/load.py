@@ -3,7 +3,11 @@
 Runtimes broadcast, cast or crash on wrong inputs, so requests are checked first.
 """
 
+from __future__ import annotations
+
 import pathlib
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +30,7 @@ _CONVERTED = {
 }
 
 
-def load(path):
+def load(path: str | pathlib.Path) -> LoadedModel:
     """Returns an exported file as a `LoadedModel`, a function that checks requests.
 
     Args:
@@ -105,7 +109,7 @@ class LoadedModel:
     array([2, 2], dtype=int32)
     """
 
-    def __init__(self, path, file_format, runtime):
+    def __init__(self, path: pathlib.Path, file_format: str, runtime: Any) -> None:
         self.path = path
         self.format = file_format
         self._runtime = runtime
@@ -130,22 +134,68 @@ class LoadedModel:
         self.max_iter_limit = runtime.metadata.get("max_iter_limit")
         self.metadata = runtime.metadata.get("metadata", {})
 
-    def __repr__(self):
-        options = [
-            self._default(name) if name in DEFAULTS else _described(spec)
-            for name, spec in self.options.items()
-        ]
+    def __repr__(self) -> str:
+        options = []
+        for name, spec in self.options.items():
+            if name not in DEFAULTS:
+                options.append(_describe(spec))
+                continue
+            # The solvers' own numbers: one, or one for each layer.
+            own = {layer: solver[name] for layer, solver in self.solvers.items()}
+            text = f"{name}={next(iter(own.values()), None)}"
+            if len(set(own.values())) > 1:
+                text = " ".join([name, *(f"{n}={value}" for n, value in own.items())])
+            is_limited = name == "max_iter" and self.max_iter_limit is not None
+            text += f" (at most {self.max_iter_limit})" if is_limited else ""
+            options.append(text)
         return (
             f"<LoadedModel {str(self.path)!r}, {self.format}\n"
-            f"  inputs: {', '.join(map(_described, self.inputs.values()))}\n"
+            f"  inputs: {', '.join(map(_describe, self.inputs.values()))}\n"
             f"  options: {', '.join(options) or 'none'}\n"
             f"  outputs: {', '.join(self.outputs)}>"
         )
 
-    def __call__(self, request=None, /, **named):
-        request = self._named(request, named)
-        specs = self._chosen_signature(request)
-        arrays = {name: _checked(name, request[name], specs[name]) for name in request}
+    def __call__(self, request: Any = None, /, **named: Any) -> dict[str, np.ndarray]:
+        # 1. Name the arrays. An option that is `None` is absent.
+        if request is None:
+            request = {}
+        elif not isinstance(request, dict):
+            if len(self.inputs) != 1:
+                raise ValueError(
+                    "Give the inputs of this file by name, as keywords or in a dict. "
+                    f"Expected: {', '.join(self.inputs)}. Received: one value of type "
+                    f"{type(request).__name__}."
+                )
+            request = dict.fromkeys(self.inputs, request)
+        request, named = dict(_flat(request)), dict(_flat(named))
+        if twice := set(request) & set(named):
+            raise ValueError(
+                f"Give each input once. Received: {', '.join(sorted(twice))} twice."
+            )
+        request = {
+            name: value
+            for name, value in {**request, **named}.items()
+            if value is not None or name not in self.options
+        }
+        # 2. Choose the signature with the fewest further inputs. One without a budget
+        #    returns no statistics.
+        accepted = [
+            specs
+            for specs in self._signatures
+            if set(request) <= set(specs)
+            and all(name in request or _is_option(specs[name]) for name in specs)
+        ]
+        if not accepted:
+            options = f"; optional: {', '.join(self.options)}" if self.options else ""
+            raise ValueError(
+                "The names of a request must be names of inputs of the file. Expected: "
+                f"{', '.join(self.inputs)}{options}. "
+                f"Received: {', '.join(sorted(request)) or 'none'}."
+            )
+        with_statistics = [specs for specs in accepted if "max_iter" in specs]
+        specs = min(with_statistics or accepted, key=len)
+        # 3. Check the arrays.
+        arrays = {name: _as_array(name, request[name], specs[name]) for name in request}
         limit, max_iter = self.max_iter_limit, arrays.get("max_iter", 0)
         if limit is not None and max_iter > limit:
             raise ValueError(
@@ -173,69 +223,20 @@ class LoadedModel:
                 empty = b"" if arrays[name].dtype.kind == "O" else 0
                 arrays[name] = np.full(row, empty, arrays[name].dtype)
         num_rows = max(1, *rows.values()) if rows else 1
-        arrays |= {
-            name: _default_value(spec, num_rows)
-            for name, spec in specs.items()
-            if name not in arrays
-        }
+        # 4. Add the defaults. A non-finite state selects the model's own.
+        for name, spec in specs.items():
+            if name not in arrays:
+                default = DEFAULTS.get(name, np.nan)
+                sizes = [num_rows if size is None else size for size in spec.shape]
+                arrays[name] = np.full(sizes, default, spec.dtype.as_numpy_dtype)
         response = self._runtime({name: arrays[name] for name in specs})
         names = [name for name in self.outputs if name in response]
         return {
             name: response[name][:0] if is_empty else response[name] for name in names
         }
 
-    def _named(self, request, named):
-        """Returns the arrays of a call by name, without options that are `None`."""
-        if request is None:
-            request = {}
-        elif not isinstance(request, dict):
-            if len(self.inputs) != 1:
-                raise ValueError(
-                    "Give the inputs of this file by name, as keywords or in a dict. "
-                    f"Expected: {', '.join(self.inputs)}. Received: one value of type "
-                    f"{type(request).__name__}."
-                )
-            request = dict.fromkeys(self.inputs, request)
-        request, named = dict(_flat(request)), dict(_flat(named))
-        if twice := set(request) & set(named):
-            raise ValueError(
-                f"Give each input once. Received: {', '.join(sorted(twice))} twice."
-            )
-        return {
-            name: value
-            for name, value in {**request, **named}.items()
-            if value is not None or name not in self.options
-        }
 
-    def _chosen_signature(self, request):
-        accepted = [
-            specs
-            for specs in self._signatures
-            if set(request) <= set(specs)
-            and all(name in request or _is_option(specs[name]) for name in specs)
-        ]
-        # A signature without a budget returns no statistics.
-        with_statistics = [specs for specs in accepted if "max_iter" in specs]
-        if accepted:
-            return min(with_statistics or accepted, key=len)
-        options = f"; optional: {', '.join(self.options)}" if self.options else ""
-        raise ValueError(
-            "The names of a request must be names of inputs of the file. Expected: "
-            f"{', '.join(self.inputs)}{options}. "
-            f"Received: {', '.join(sorted(request)) or 'none'}."
-        )
-
-    def _default(self, name):
-        values = {layer: solver[name] for layer, solver in self.solvers.items()}
-        if len(set(values.values())) == 1:
-            text = f"{name}={next(iter(values.values()))}"
-        else:
-            text = " ".join([name, *(f"{n}={value}" for n, value in values.items())])
-        limit = f" (at most {self.max_iter_limit})"
-        return text + (limit if name == "max_iter" else "")
-
-
-def _flat(request, prefix=""):
+def _flat(request: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in request.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}_")
@@ -243,23 +244,14 @@ def _flat(request, prefix=""):
             yield f"{prefix}{name}", value
 
 
-def _is_option(spec):
+def _is_option(spec: tf.TensorSpec) -> bool:
     """Whether a request may omit an input: its default has a known shape."""
     is_known = spec.shape.rank is not None and None not in spec.shape[1:]
     is_state = is_initial_state(spec.name) and spec.dtype.is_floating
     return spec.name in DEFAULTS or (is_state and is_known)
 
 
-def _default_value(spec, num_rows):
-    dtype = spec.dtype.as_numpy_dtype
-    if spec.name in DEFAULTS:
-        return np.array(DEFAULTS[spec.name], dtype)
-    # A non-finite state selects the initial state of the model.
-    sizes = [num_rows if size is None else size for size in spec.shape]
-    return np.full(sizes, np.nan, dtype)
-
-
-def _checked(name, value, spec):
+def _as_array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
     """Returns a value as an array of the shape and dtype that the file takes."""
     try:
         array = np.asarray(value)
@@ -268,30 +260,26 @@ def _checked(name, value, spec):
             f"`{name}` must be an array, or lists of equal lengths. "
             f"Received: {name} of type {type(value).__name__} ({error})."
         ) from error
-    kind = _kind(array.dtype)
-    if kind not in _CONVERTED[_kind(spec.dtype)]:
-        kinds = " or ".join(_CONVERTED[_kind(spec.dtype)])
+    shown = f"={array.item()!r}" if array.ndim == 0 else f" of shape {array.shape}"
+    shown = f"{name}{shown} of dtype {array.dtype}"
+    kind, kinds = _kind(array.dtype), _CONVERTED[str(_kind(spec.dtype))]
+    if kind not in kinds:
         raise ValueError(
-            f"`{name}` must have a dtype of kind {kinds}, which is sent as "
-            f"{spec.dtype.name}. Received: {_shown(name, array)}."
+            f"`{name}` must have a dtype of kind {' or '.join(kinds)}, which is sent "
+            f"as {spec.dtype.name}. Received: {shown}."
         )
     if not spec.shape.is_compatible_with(array.shape):
         raise ValueError(
-            f"`{name}` must have the shape {_shape(spec.shape)}. "
-            f"Received: {_shown(name, array)}."
+            f"`{name}` must have the shape {_shape(spec.shape)}. Received: {shown}."
         )
     if kind == "string":
         return np.asarray(array, object)
-    return _converted(name, array, spec.dtype)
-
-
-def _converted(name, array, dtype):
     with np.errstate(over="ignore"):  # An overflow is infinite: its sample fails.
-        result = np.asarray(array, dtype.as_numpy_dtype, order="C")
-    if dtype.is_integer and not np.array_equal(result, array):
+        result = np.asarray(array, spec.dtype.as_numpy_dtype, order="C")
+    if spec.dtype.is_integer and not np.array_equal(result, array):
         raise ValueError(
-            f"`{name}` must have values from {dtype.min} to {dtype.max}. Received: "
-            f"{name} with values from {array.min()} to {array.max()}."
+            f"`{name}` must have values from {spec.dtype.min} to {spec.dtype.max}. "
+            f"Received: {name} with values from {array.min()} to {array.max()}."
         )
     if name == "tol" and not np.isfinite(result).all():
         raise ValueError(
@@ -301,7 +289,7 @@ def _converted(name, array, dtype):
     return result
 
 
-def _kind(dtype):
+def _kind(dtype: Any) -> str | None:
     """Returns the kind of a NumPy or TensorFlow dtype, or `None`."""
     try:
         dtype = tf.as_dtype(dtype)
@@ -316,16 +304,11 @@ def _kind(dtype):
     }.get(True)
 
 
-def _shown(name, array):
-    value = f"={array.item()!r}" if array.ndim == 0 else f" of shape {array.shape}"
-    return f"{name}{value} of dtype {array.dtype}"
-
-
-def _described(spec):
+def _describe(spec: tf.TensorSpec) -> str:
     return f"{spec.name}: {spec.dtype.name} {_shape(spec.shape)}"
 
 
-def _shape(shape):
+def _shape(shape: tf.TensorShape) -> str:
     if shape.rank is None:
         return "(batch, ...)"
     sizes = ["any" if size is None else str(size) for size in shape]

@@ -3,7 +3,11 @@
 import itertools
 import json
 import logging
+import pathlib
+from collections.abc import Iterator
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -11,14 +15,14 @@ from deq_keras.core.checks import check_positive
 from deq_keras.serving.check import (
     ExportError,
     check_export,
-    checked_samples,
+    check_samples,
     new_path,
 )
 from deq_keras.serving.runtimes import ONNXRuntime, import_extra
 from deq_keras.serving.served_model import (
     DEFAULTS,
     ServedModel,
-    frozen,
+    freeze,
     output_names,
 )
 
@@ -26,15 +30,15 @@ _OPSET = 18
 
 
 def export_onnx(
-    model,
-    path,
-    input_signature=None,
-    samples=None,
-    max_iter_limit=None,
-    warm_start=False,
-    tolerance=1e-4,
-    metadata=None,
-):
+    model: keras.Model,
+    path: str | pathlib.Path,
+    input_signature: Any = None,
+    samples: Any = None,
+    max_iter_limit: int | None = None,
+    warm_start: bool = False,
+    tolerance: float = 1e-4,
+    metadata: dict[str, Any] | None = None,
+) -> float:
     """Exports a model as an ONNX file, and checks it in a fresh process.
 
     The file has the inputs and outputs of `export_litert`, in the same order, and
@@ -84,11 +88,10 @@ def export_onnx(
             max_iter_limit,
             metadata=metadata,
         )
-        samples = checked_samples(served.signature, samples)
+        samples = check_samples(served.signature, samples)
         function = served.single_function(warm_start)
-        converted = _converted(function)
-        _describe(converted, served.metadata(function))
-        temporary.write_bytes(converted.SerializeToString())
+        file = _convert(function, served.metadata(function))
+        temporary.write_bytes(file.SerializeToString())
         return check_export(
             temporary,
             ONNXRuntime,
@@ -98,13 +101,13 @@ def export_onnx(
         )
 
 
-def _converted(function):
-    """Returns the ONNX model."""
+def _convert(function: Any, metadata: dict[str, Any]) -> Any:
+    """Returns the ONNX model of a `tf.function`, with metadata."""
+    import onnx
     from tf2onnx import tfonnx
 
-    # tf2onnx warns about each unknown shape.
-    logging.getLogger("tf2onnx").setLevel(logging.ERROR)
-    concrete, tensors = frozen(function, "ONNX")
+    # 1. Freeze the weights, and list the names in the order of all formats.
+    concrete, tensors = freeze(function, "ONNX")
     inputs = [tensor.name for tensor in concrete.inputs]
     # The file lists outputs first, then statistics and equilibria.
     output_keys = output_names(function)
@@ -116,8 +119,10 @@ def _converted(function):
             f"of each. Received: both named {sorted(shared)}."
         )
     names = input_keys + output_keys
+    # 2. Convert. tf2onnx warns about each unknown shape.
+    logging.getLogger("tf2onnx").setLevel(logging.ERROR)
     with tf.Graph().as_default() as graph:
-        tf.graph_util.import_graph_def(_prepared(concrete), name="")
+        tf.graph_util.import_graph_def(_convertible(concrete), name="")
         try:
             converted = tfonnx.process_tf_graph(
                 graph,
@@ -131,28 +136,26 @@ def _converted(function):
             raise ExportError(f"tf2onnx cannot convert this model: {error}") from error
     # Skip tf2onnx' optimizer: it takes most of the time, and runtimes have better ones.
     model = converted.make_model("deq_keras")
+    lacking = [
+        f"{node.op_type} in {node.name!r}"
+        for node in _nodes(model.graph)
+        if not node.domain and not onnx.defs.has(node.op_type)
+    ]
+    if lacking:
+        raise ExportError(
+            "ONNX has no operator for some operations of the model. Replace them in "
+            f"their layers. Received: {', '.join(lacking)[:1000]}."
+        )
+    # 3. Repair loops and branches.
+    numbers = itertools.count()
     for node in _nodes(model.graph):
         if node.op_type == "Loop":
             # ONNX Runtime needs the rank of the counter and the condition of a loop in
             # a loop. tf2onnx sometimes omits it.
             for scalar in node.attribute[0].g.input[:2]:
                 scalar.type.tensor_type.shape.SetInParent()
-    _copy_captured_outputs(model.graph)
-    _check_operators(model.graph)
-    return model
-
-
-def _copy_captured_outputs(graph):
-    """Adds an `Identity` for each output of a loop or branch that no node in it
-    computes. OpenVINO cannot convert a body that returns an input as it is."""
-    import onnx
-
-    numbers = itertools.count()
-    for node in _nodes(graph):
-        for attribute in node.attribute:
-            if not attribute.HasField("g"):
-                continue
-            body = attribute.g
+        for body in (one.g for one in node.attribute if one.HasField("g")):
+            # OpenVINO cannot convert a body that returns an input as it is.
             computed = {name for inner in body.node for name in inner.output}
             for output in body.output:
                 if output.name not in computed:
@@ -160,14 +163,8 @@ def _copy_captured_outputs(graph):
                     copy = onnx.helper.make_node("Identity", [output.name], [name])
                     body.node.append(copy)
                     output.name = name
-
-
-def _describe(model, metadata):
-    """Adds metadata, and defaults of the budget and the tolerance."""
-    import onnx
-
+    # 4. Add metadata and defaults: an initializer with the name of an input.
     onnx.helper.set_model_props(model, {ONNXRuntime.METADATA: json.dumps(metadata)})
-    # An initializer with the name of an input is its default.
     for value in model.graph.input:
         if value.name in DEFAULTS:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(
@@ -178,9 +175,10 @@ def _describe(model, metadata):
                 onnx.numpy_helper.from_array(default, value.name)
             )
     onnx.checker.check_model(model)
+    return model
 
 
-def _prepared(concrete):
+def _convertible(concrete: Any) -> Any:
     """Returns the graph of a function with the shapes and names that tf2onnx needs."""
     graph = concrete.graph.as_graph_def()
     functions = graph.library.function
@@ -191,73 +189,82 @@ def _prepared(concrete):
         for attribute in node.attr.values()
     }
     for index, function in enumerate(functions):
-        if function.signature.name in nested:
-            _keep_loop(function)
+        # tf2onnx recognizes the steps of an LSTM or a GRU, and needs their weights as
+        # constants. In the loop of a solver they are arguments: hide the steps.
+        for node in list(function.node_def):
+            if function.signature.name in nested and node.op == "TensorListSetItem":
+                identity = function.node_def.add(
+                    name=f"{node.name}_item", op="Identity"
+                )
+                identity.attr["T"].CopyFrom(node.attr["element_dtype"])
+                identity.input.append(node.input[2])
+                node.input[2] = f"{identity.name}:output:0"
         # Without these incomplete shapes, tf2onnx infers shapes from the caller.
         for argument in function.arg_attr.values():
             argument.attr.pop("_output_shapes", None)
-        _rename(function, f"f{index}_")
+        # tf2onnx confuses an argument with a tensor of the same name in the caller:
+        # make the names of an inner function unique.
+
+        def unique(reference: str, prefix: str = f"f{index}_") -> str:
+            # argument, operation:output:index or ^operation
+            mark = "^" if reference.startswith("^") else ""
+            return f"{mark}{prefix}{reference.removeprefix('^')}"
+
+        for argument in function.signature.input_arg:
+            argument.name = unique(argument.name)
+        for node in function.node_def:
+            node.name = unique(node.name)
+            node.input[:] = [unique(reference) for reference in node.input]
+        for returned in (function.ret, function.control_ret):
+            for name, reference in list(returned.items()):
+                returned[name] = unique(reference)
     return graph
 
 
-def _keep_loop(function):
-    """Prevents tf2onnx from recognizing the steps of an LSTM or a GRU in a cell. It
-    would need their weights as constants, but in a solver's loop they are arguments."""
-    for node in list(function.node_def):
-        if node.op == "TensorListSetItem":
-            identity = function.node_def.add(name=f"{node.name}_item", op="Identity")
-            identity.attr["T"].CopyFrom(node.attr["element_dtype"])
-            identity.input.append(node.input[2])
-            node.input[2] = f"{identity.name}:output:0"
-
-
-def _rename(function, prefix):
-    """Renames the tensors of an inner function so that their names are unique. tf2onnx
-    confuses an argument with a tensor of the same name in the caller."""
-
-    def renamed(reference):  # argument, operation:output:index or ^operation
-        mark = "^" if reference.startswith("^") else ""
-        return f"{mark}{prefix}{reference.removeprefix('^')}"
-
-    for argument in function.signature.input_arg:
-        argument.name = renamed(argument.name)
-    for node in function.node_def:
-        node.name = renamed(node.name)
-        node.input[:] = [renamed(reference) for reference in node.input]
-    for returned in (function.ret, function.control_ret):
-        for name, reference in list(returned.items()):
-            returned[name] = renamed(reference)
-
-
-def _where(context, node, name, arguments):
+def _where(context: Any, node: Any, name: str, arguments: Any) -> None:
     """Converts `Select` to `Where`. tf2onnx computes `c * x + (1 - c) * y` instead,
     which is NaN where an unselected residual is infinite."""
     del context, name, arguments
     node.type = "Where"
 
 
-def _erfc(context, node, name, arguments):
-    """Converts `Erfc`, which Keras' default GELU contains and ONNX lacks, to 1 - erf.
-    The difference is exact to about 1e-7, which GELU multiplies by x."""
+def _with_one(
+    context: Any, node: Any, name: str, arguments: tuple[str, bool, str]
+) -> None:
+    """Converts an operation that ONNX lacks to another one and a sum with 1.
+
+    The result is exact to about 1e-7, not to 1e-7 of itself where it is near 0.
+
+    Args:
+        arguments: The operator, whether the sum is its input, and `"1 - x"`, `"1 + x"`
+            or `"x - 1"`.
+    """
     from tf2onnx import utils
 
-    del name, arguments
-    outputs, dtypes, shapes = node.output, node.output_dtypes, node.output_shapes
+    del name
+    operator, is_sum_first, form = arguments
+    inputs, outputs = node.input, node.output
+    dtypes, shapes = node.output_dtypes, node.output_shapes
     context.remove_node(node.name)
-    erf = context.make_node("Erf", node.input, dtypes=dtypes, shapes=shapes)
     dtype = utils.map_onnx_to_numpy_type(dtypes[0])
-    one = context.make_const(utils.make_name("one"), np.ones((), dtype))
-    context.make_node(
-        "Sub",
-        [one.output[0], erf.output[0]],
-        name=node.name,
-        outputs=outputs,
-        dtypes=dtypes,
-        shapes=shapes,
-    )
+    one = context.make_const(utils.make_name("one"), np.ones((), dtype)).output[0]
+
+    def add(kind: str, operands: list[str], is_last: bool) -> str:
+        names = {"name": node.name, "outputs": outputs} if is_last else {}
+        made = context.make_node(kind, operands, dtypes=dtypes, shapes=shapes, **names)
+        return made.output[0]
+
+    def combine(x: str, is_last: bool) -> str:
+        operands = [one, x] if form.startswith("1") else [x, one]
+        return add("Add" if "+" in form else "Sub", operands, is_last)
+
+    if is_sum_first:
+        add(operator, [combine(inputs[0], is_last=False)], is_last=True)
+    else:
+        combine(add(operator, inputs, is_last=False), is_last=True)
 
 
-def _tensor_list(context, node, name, arguments):
+def _tensor_list(context: Any, node: Any, name: str, arguments: Any) -> None:
     """Converts a list of time steps, which an RNN loops over, to its tensor. tf2onnx
     keeps the shape as a second input of `Identity`, and its optimizer repairs that."""
     del name, arguments
@@ -271,31 +278,20 @@ def _tensor_list(context, node, name, arguments):
         context.copy_shape(node.input[0], node.output[0])
 
 
-# By TensorFlow operation: the handler and its arguments.
-_HANDLERS = {
+# By TensorFlow operation: the handler and its arguments, without the first one.
+_HANDLERS: dict[str, tuple[Any, Any]] = {
     "Select": (_where, []),
     "SelectV2": (_where, []),
-    "Erfc": (_erfc, []),
+    # Keras' default GELU contains it.
+    "Erfc": (_with_one, ("", "Erf", False, "1 - x")),
+    "Expm1": (_with_one, ("", "Exp", False, "x - 1")),
+    "Log1p": (_with_one, ("", "Log", True, "1 + x")),
     "TensorListFromTensor": (_tensor_list, []),
 }
 
 
-def _check_operators(graph):
-    import onnx
-
-    lacking = [
-        f"{node.op_type} in {node.name!r}"
-        for node in _nodes(graph)
-        if not node.domain and not onnx.defs.has(node.op_type)
-    ]
-    if lacking:
-        raise ExportError(
-            "ONNX has no operator for some operations of the model. Replace them in "
-            f"their layers. Received: {', '.join(lacking)[:1000]}."
-        )
-
-
-def _nodes(graph):
+def _nodes(graph: Any) -> Iterator[Any]:
+    """Yields the nodes of a graph, and of the bodies of its loops and branches."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:

@@ -14,12 +14,13 @@ import json
 import pathlib
 import threading
 import zipfile
+from typing import Any
 
 # Data types that ONNX and NumPy spell differently.
 _ONNX_DTYPES = {"float": "float32", "double": "float64"}
 
 
-def import_extra(name):
+def import_extra(name: str) -> Any:
     """Returns a module that the extra `serving` installs.
 
     Args:
@@ -45,7 +46,7 @@ class SavedModelRuntime:
     # TensorFlow reserves this folder for files that it does not read.
     METADATA = pathlib.Path("assets.extra", "deq_keras.json")
 
-    def __init__(self, path):
+    def __init__(self, path: str | pathlib.Path) -> None:
         import tensorflow as tf
 
         # Its functions hold their variables weakly, so keep the loaded object.
@@ -66,7 +67,7 @@ class SavedModelRuntime:
         path = pathlib.Path(path, self.METADATA)
         self.metadata = json.loads(path.read_bytes()) if path.is_file() else {}
 
-    def __call__(self, request):
+    def __call__(self, request: dict[str, Any]) -> dict[str, Any]:
         import tensorflow as tf
 
         function = self._functions[frozenset(request)]
@@ -82,14 +83,14 @@ class LiteRTRuntime:
 
     METADATA = "deq_keras.json"
 
-    def __init__(self, path):
+    def __init__(self, path: str | pathlib.Path) -> None:
         interpreter = import_extra("ai_edge_litert.interpreter")
         # The runner holds no reference to its interpreter.
         self._interpreter = interpreter.Interpreter(model_path=str(path))
         self._runner = self._interpreter.get_signature_runner()
         # An interpreter has one set of buffers; two threads in it crash the process.
         self._lock = threading.Lock()
-        self.signatures = [{}]
+        self.signatures: list[dict[str, Any]] = [{}]
         for name, tensor in self._runner.get_input_details().items():
             shape = [None if n < 0 else int(n) for n in tensor["shape_signature"]]
             self.signatures[0][name] = shape, tensor["dtype"]
@@ -100,7 +101,7 @@ class LiteRTRuntime:
                 if self.METADATA in archive.namelist():
                     self.metadata = json.loads(archive.read(self.METADATA))
 
-    def __call__(self, request):
+    def __call__(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             return self._runner(**request)
 
@@ -110,7 +111,7 @@ class ONNXRuntime:
 
     METADATA = "deq_keras"
 
-    def __init__(self, path):
+    def __init__(self, path: str | pathlib.Path) -> None:
         runtime = import_extra("onnxruntime")
         options = runtime.SessionOptions()
         options.log_severity_level = 3  # It warns of inputs with a default.
@@ -120,7 +121,7 @@ class ONNXRuntime:
         self.outputs = [output.name for output in self._session.get_outputs()]
         properties = self._session.get_modelmeta().custom_metadata_map
         self.metadata = json.loads(properties.get(self.METADATA, "{}"))
-        self.signatures = [{}]
+        self.signatures: list[dict[str, Any]] = [{}]
         # Inputs with a default are overridable initializers.
         for tensor in (
             *self._session.get_inputs(),
@@ -130,6 +131,6 @@ class ONNXRuntime:
             dtype = tensor.type.removeprefix("tensor(").removesuffix(")")
             self.signatures[0][tensor.name] = shape, _ONNX_DTYPES.get(dtype, dtype)
 
-    def __call__(self, request):
+    def __call__(self, request: dict[str, Any]) -> dict[str, Any]:
         tensors = self._session.run(self.outputs, request)
         return dict(zip(self.outputs, tensors, strict=True))

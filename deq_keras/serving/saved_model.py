@@ -2,28 +2,30 @@
 
 import json
 import pathlib
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from deq_keras.core.checks import check_positive
-from deq_keras.serving.check import check_export, checked_samples, new_path
+from deq_keras.serving.check import check_export, check_samples, new_path
 from deq_keras.serving.runtimes import SavedModelRuntime
 from deq_keras.serving.served_model import ServedModel
 
 
 def export_saved_model(
-    model,
-    path,
-    input_signature=None,
-    samples=None,
-    max_iter_limit=None,
-    preprocessor=None,
-    postprocessor=None,
-    tolerance=1e-4,
-    metadata=None,
-):
+    model: keras.Model,
+    path: str | pathlib.Path,
+    input_signature: Any = None,
+    samples: Any = None,
+    max_iter_limit: int | None = None,
+    preprocessor: Callable[[Any], Any] | None = None,
+    postprocessor: Callable[[Any, Any, tf.Tensor | None], Any] | None = None,
+    tolerance: float = 1e-4,
+    metadata: dict[str, Any] | None = None,
+) -> float:
     """Exports a model as a SavedModel, and checks it in a fresh process.
 
     The file requires only TensorFlow, accepts batches of any size, and has three
@@ -116,7 +118,7 @@ def export_saved_model(
             postprocessor,
             metadata=metadata,
         )
-        samples = checked_samples(served.signature, samples)
+        samples = check_samples(served.signature, samples)
         endpoints = {"serve": served.serve()}
         if len(served.solve_outputs):
             endpoints["serve_with_statistics"] = served.serve_with_statistics()
@@ -132,9 +134,9 @@ def export_saved_model(
         archive.write_out(temporary, options=options, verbose=False)
         _pass_constants(temporary / "saved_model.pb")
         *_, largest = endpoints.values()
-        metadata = temporary / SavedModelRuntime.METADATA
-        metadata.parent.mkdir()
-        metadata.write_text(json.dumps(served.metadata(largest)), encoding="utf-8")
+        file = temporary / SavedModelRuntime.METADATA
+        file.parent.mkdir()
+        file.write_text(json.dumps(served.metadata(largest)), encoding="utf-8")
         return check_export(
             temporary,
             SavedModelRuntime,

@@ -5,7 +5,11 @@ import functools
 import inspect
 import json
 import re
+from collections.abc import Callable
+from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 from keras import tree
 from tensorflow.python.eager import context
@@ -24,6 +28,7 @@ from deq_keras.serving.signature import (
     named_outputs,
     request_signature,
 )
+from deq_keras.solvers import Solution, SolveRequest
 
 _BUDGET = {
     "max_iter": tf.TensorSpec((), tf.int64, name="max_iter"),
@@ -50,14 +55,14 @@ class ServedModel:
 
     def __init__(
         self,
-        model,
-        input_signature=None,
-        max_iter_limit=None,
-        preprocessor=None,
-        postprocessor=None,
-        batch_size=None,
-        metadata=None,
-    ):
+        model: keras.Model,
+        input_signature: Any = None,
+        max_iter_limit: int | None = None,
+        preprocessor: Callable[[Any], Any] | None = None,
+        postprocessor: Callable[[Any, Any, tf.Tensor | None], Any] | None = None,
+        batch_size: int | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
         self.model = model
         self._notes = {} if metadata is None else metadata
         stored = None
@@ -76,19 +81,19 @@ class ServedModel:
         )
         self.inputs = named(self.signature)
         self._limit = check_optional_count("max_iter_limit", max_iter_limit)
-        self._own = {}
+        self._own: dict[str, dict[str, Any]] = {}
         layers = [one for one in model._flatten_layers() if isinstance(one, DEQ)]
         self._solver_budgets = [layer.solver.max_iter for layer in layers]
 
     @functools.cached_property
-    def solve_outputs(self):
+    def solve_outputs(self) -> SolveOutputs:
         """The symbolic `SolveOutputs` of a call; empty without an equilibrium layer."""
-        traced = tf.function(self._solved, autograph=False)
+        traced = tf.function(self._solutions, autograph=False)
         concrete = traced.get_concrete_function(self.inputs)
         return SolveOutputs(concrete.structured_outputs)
 
     @functools.cached_property
-    def max_iter_limit(self):
+    def max_iter_limit(self) -> int | None:
         """The largest budget of a request, or `None` without an equilibrium layer."""
         if not len(self.solve_outputs):
             return None
@@ -96,7 +101,7 @@ class ServedModel:
         budgets = [*self._solver_budgets, *(n for n in own if isinstance(n, int))]
         return self._limit or max(budgets)
 
-    def metadata(self, function):
+    def metadata(self, function: Any) -> dict[str, Any]:
         """Returns the data that `deq_keras.serving.load` cannot read from signatures.
 
         Args:
@@ -109,39 +114,34 @@ class ServedModel:
             `metadata`.
         """
         limit = self.max_iter_limit
+        for own in self._own.values():
+            if isinstance(own["max_iter"], int) and limit is not None:
+                own["max_iter"] = min(own["max_iter"], limit)
         return {
             "inputs": list(self.inputs),
             "outputs": output_names(function),
             "max_iter_limit": limit,
-            "solvers": {
-                name: {
-                    "max_iter": n if isinstance(n, str) else min(n, limit),
-                    "tol": tol,
-                }
-                for name, (n, tol) in (
-                    (name, own.values()) for name, own in self._own.items()
-                )
-            },
+            "solvers": self._own,
             "metadata": self._notes,
         }
 
-    def serve(self):
+    def serve(self) -> Any:
         """Returns a `tf.function` of the inputs. It runs the solvers as configured, and
         returns the outputs and the status of each solve."""
         return self._function(self.inputs, SolveOutputs.statuses)
 
-    def serve_with_statistics(self):
+    def serve_with_statistics(self) -> Any:
         """Returns a `tf.function` of the inputs, a budget and a tolerance. It returns
         the outputs and the statistics of each solve."""
         return self._function({**self.inputs, **_BUDGET}, SolveOutputs.statistics)
 
-    def serve_warm(self):
+    def serve_warm(self) -> Any:
         """Returns `serve_with_statistics` with initial states as further inputs, and
         equilibria as further outputs."""
         specs = {**self.inputs, **self.solve_outputs.specs(), **_BUDGET}
         return self._function(specs, SolveOutputs.statistics_and_equilibria)
 
-    def single_function(self, warm_start):
+    def single_function(self, warm_start: bool) -> Any:
         """Returns the function of a format with one signature.
 
         Args:
@@ -151,7 +151,11 @@ class ServedModel:
             return self.serve()
         return self.serve_warm() if warm_start else self.serve_with_statistics()
 
-    def respond(self, request, report=SolveOutputs.statistics_and_equilibria):
+    def respond(
+        self,
+        request: dict[str, tf.Tensor],
+        report: Callable[[SolveOutputs], dict[str, tf.Tensor]],
+    ) -> dict[str, tf.Tensor]:
         """Returns the named outputs of the model and a report on its solves.
 
         Args:
@@ -160,20 +164,18 @@ class ServedModel:
             report: Function from `SolveOutputs` to a dict of tensors.
         """
         # TensorFlow would broadcast an input with a single row: require equal rows.
+        request = dict(request)
         first = request[next(iter(self.inputs))]
         if first.shape.rank:
-            request = {
-                name: with_rows_of(first, tensor) if tensor.shape.rank else tensor
-                for name, tensor in request.items()
-            }
+            for name, tensor in list(request.items()):
+                if tensor.shape.rank and tensor is not first:
+                    # The check reshapes indices: a reshape of the tensor would hide its
+                    # static sizes from LiteRT, whose convolutions need them.
+                    indices = with_rows_of(first, tf.range(tf.shape(tensor)[0]))
+                    request[name] = tf.gather(tensor, indices)
         inputs = self._model_inputs(request)
         states = self.solve_outputs.states(request)
-        scope = _RequestScope(
-            self.model,
-            request,
-            states,
-            limit=self.max_iter_limit,
-        )
+        scope = _RequestScope(self.model, request, states, self.max_iter_limit)
         with scope:
             outputs = self.model(inputs, training=False)
         solve_outputs = SolveOutputs(scope.solutions)
@@ -187,7 +189,7 @@ class ServedModel:
             )
         return {**outputs, **reported}
 
-    def initial_states(self, samples):
+    def initial_states(self, samples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the states after a short solve of samples, as a dict of arrays by the
         names of initial states.
 
@@ -195,32 +197,36 @@ class ServedModel:
             samples: Dict of arrays.
         """
         request = {name: tf.constant(samples[name]) for name in self.inputs}
-        states = SolveOutputs(self._solved(request, max_iter=2))
+        states = SolveOutputs(self._solutions(request, max_iter=2))
         return {n: x.numpy() for n, x in states.equilibria("initial_state").items()}
 
-    def _solved(self, request, max_iter=None):
+    def _solutions(
+        self, request: dict[str, tf.Tensor], max_iter: int | None = None
+    ) -> dict[str, Solution]:
         if not any(isinstance(layer, DEQ) for layer in self.model._flatten_layers()):
             return {}
         # Without a budget, each solver keeps its own as a static number.
-        with _OwnBudgets(self.model, max_iter) as scope:
+        scope = _OwnBudgets(self.model, max_iter)
+        with scope:
             self.model(self._model_inputs(request), training=False)
         if max_iter is None:
             self._own = scope.budgets
         return scope.solutions
 
-    def _function(self, specs, report):
-        def respond(*tensors):
+    def _function(self, specs: dict[str, tf.TensorSpec], report: Any) -> Any:
+        def respond(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
             return self.respond(dict(zip(specs, tensors, strict=True)), report)
 
         # A loaded SavedModel takes keywords and has the defaults of this signature.
-        respond.__signature__ = inspect.Signature(
+        parameters = [
             inspect.Parameter(
                 name,
                 inspect.Parameter.POSITIONAL_OR_KEYWORD,
                 default=DEFAULTS.get(name, inspect.Parameter.empty),
             )
             for name in specs
-        )
+        ]
+        respond.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         function = tf.function(
             respond, input_signature=list(specs.values()), autograph=False
         )
@@ -233,13 +239,13 @@ class ServedModel:
                 )
         return function
 
-    def _model_inputs(self, request):
+    def _model_inputs(self, request: dict[str, tf.Tensor]) -> Any:
         leaves = [request[name] for name in self.inputs]
         inputs = tree.pack_sequence_as(self.signature, leaves)
         return inputs if self.preprocessor is None else self.preprocessor(inputs)
 
 
-def output_names(function):
+def output_names(function: Any) -> list[str]:
     """Returns the names of the outputs of a `tf.function` with an input signature."""
     return list(function.get_concrete_function().structured_outputs)
 
@@ -249,11 +255,11 @@ class _OwnBudgets(SolveScope):
 
     is_pure = True
 
-    def __init__(self, model, max_iter=None):
+    def __init__(self, model: keras.Model, max_iter: int | None = None) -> None:
         super().__init__(model, max_iter)
-        self.budgets = {}
+        self.budgets: dict[str, dict[str, Any]] = {}
 
-    def prepare(self, name, layer, request):
+    def prepare(self, name: str, layer: Any, request: SolveRequest) -> SolveRequest:
         self.budgets[name] = {
             key: "computed" if tf.is_tensor(value) else value
             for key, value in (("max_iter", request.max_iter), ("tol", request.tol))
@@ -277,32 +283,38 @@ class _RequestScope(SolveScope):
 
     is_pure = True
 
-    def __init__(self, model, request, initial_states, limit):
+    def __init__(
+        self,
+        model: keras.Model,
+        request: dict[str, tf.Tensor],
+        initial_states: dict[str, Any],
+        limit: int | None,
+    ) -> None:
         super().__init__(model, initial_states=initial_states)
         self._budget, self._tolerance = request.get("max_iter"), request.get("tol")
         self._limit = limit
 
-    def __enter__(self):
+    def __enter__(self) -> SolveScope:
         layers = self.model._flatten_layers()
         if any(isinstance(layer, DEQ) for layer in layers):
             return super().__enter__()
         return self
 
-    def prepare(self, name, layer, request):
+    def prepare(self, name: str, layer: Any, request: SolveRequest) -> SolveRequest:
         max_iter, tol = tf.convert_to_tensor(request.max_iter), request.tol
         if self._budget is not None:
             budget = tf.cast(self._budget, max_iter.dtype)
             max_iter = tf.where(budget < 1, max_iter, budget)
         if self._tolerance is not None:
             # Without a tolerance of its own, a solver stops at an exact equilibrium.
-            own = tf.constant(0.0 if tol is None else tol, self._tolerance.dtype)
+            own = tf.cast(0.0 if tol is None else tol, self._tolerance.dtype)
             tol = tf.where(self._tolerance >= 0, self._tolerance, own)
         return request._replace(
             max_iter=max_iter, tol=tol, loop=request.loop._replace(limit=self._limit)
         )
 
 
-def frozen(function, target):
+def freeze(function: Any, target: str) -> tuple[Any, dict[str, tf.Tensor]]:
     """Returns a `tf.function` with constants for weights, and its outputs by name.
 
     Args:
@@ -336,7 +348,7 @@ def frozen(function, target):
     return concrete, dict(zip(names, concrete.outputs, strict=True))
 
 
-def _without_placeholders(concrete):
+def _without_placeholders(concrete: Any) -> Any:
     """Replaces `PlaceholderWithDefault` with `Identity`: converters mistake it for an
     input. A compact solve hides its batch size from Grappler with one."""
     graph = concrete.graph.as_graph_def()

@@ -2,12 +2,14 @@
 
 import keyword
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.solvers import DIVERGED
+from deq_keras.solvers import DIVERGED, Solution
 
 # Reserved for budgets, states and statistics of solves.
 _RESERVED = re.compile(
@@ -19,7 +21,12 @@ _RESERVED = re.compile(
 _AUTOMATIC = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
 
 
-def request_signature(model, preprocessor=None, input_signature=None, batch_size=None):
+def request_signature(
+    model: keras.Model,
+    preprocessor: Any = None,
+    input_signature: Any = None,
+    batch_size: int | None = None,
+) -> Any:
     """Returns the nest of `tf.TensorSpec`s of the inputs of a request.
 
     Args:
@@ -32,7 +39,7 @@ def request_signature(model, preprocessor=None, input_signature=None, batch_size
     if input_signature is None and preprocessor is not None:
         input_signature = getattr(preprocessor, "input_signature", None)
     elif input_signature is None:
-        inputs = getattr(model, "input", None)
+        inputs: Any = getattr(model, "input", None)
         if inputs is None:  # A sequential model has only a list of its one input.
             inputs = getattr(model, "inputs", None)
         is_single = isinstance(inputs, list) and len(inputs) == 1
@@ -53,7 +60,7 @@ def request_signature(model, preprocessor=None, input_signature=None, batch_size
             f"{sorted(map(str, fixed))}."
         )
 
-    def spec(leaf):
+    def spec(leaf: Any) -> tf.TensorSpec:
         shape = leaf.shape if batch_size is None else (batch_size, *leaf.shape[1:])
         dtype = keras.backend.standardize_dtype(leaf.dtype)
         return tf.TensorSpec(shape, dtype, name=getattr(leaf, "name", None))
@@ -61,7 +68,7 @@ def request_signature(model, preprocessor=None, input_signature=None, batch_size
     return tree.map_structure(spec, input_signature)
 
 
-def named(signature):
+def named(signature: Any) -> dict[str, tf.TensorSpec]:
     """Returns the `tf.TensorSpec`s of a signature by name, in the order of its leaves.
 
     An input in a dict has the name of its key; nested keys are joined with `_`. Others
@@ -69,8 +76,15 @@ def named(signature):
     `inputs_0`, `inputs_1`, ... TensorFlow allows only ASCII letters, digits and `_` in
     names of arguments; other characters become `_`.
     """
-    leaves = tree.flatten_with_path(signature)
-    names = [_input_name(path, spec) for path, spec in leaves]
+    leaves, names = tree.flatten_with_path(signature), []
+    for path, spec in leaves:
+        name = _path_name("inputs", path)
+        if spec.name and not any(isinstance(key, str) for key in path):
+            name = name if _AUTOMATIC.fullmatch(spec.name) else spec.name
+        name = _ascii(name)
+        # TensorFlow also renames arguments whose first character is `_`.
+        is_valid = name.isidentifier() and not keyword.iskeyword(name)
+        names.append(name if is_valid and name[0] != "_" else f"inputs_{name}")
     _check_names("inputs", names)
     return {
         name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
@@ -78,26 +92,16 @@ def named(signature):
     }
 
 
-def _input_name(path, spec):
-    name = _path_name("inputs", path)
-    if spec.name and not any(isinstance(key, str) for key in path):
-        name = name if _AUTOMATIC.fullmatch(spec.name) else spec.name
-    name = _ascii(name)
-    # TensorFlow also renames arguments whose first character is `_`.
-    is_valid = name.isidentifier() and not keyword.iskeyword(name) and name[0] != "_"
-    return name if is_valid else f"inputs_{name}"
-
-
-def _ascii(name):
+def _ascii(name: str) -> str:
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
-def _path_name(kind, path):
+def _path_name(kind: str, path: tuple) -> str:
     is_keyed = bool(path) and isinstance(path[0], str)
     return "_".join(map(str, path if is_keyed else (kind, *path)))
 
 
-def named_outputs(outputs):
+def named_outputs(outputs: Any) -> dict[str, tf.Tensor]:
     """Returns outputs by name, in their order: `outputs` for a single one, the keys of
     dicts, joined with `_`, or `outputs_0`, `outputs_1`, ..."""
     leaves = [(_path_name("outputs", path), leaf) for path, leaf in _leaves(outputs)]
@@ -105,8 +109,9 @@ def named_outputs(outputs):
     return {name: _served(leaf) for name, leaf in leaves}
 
 
-def _leaves(nest, path=()):
+def _leaves(nest: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
     """Yields paths and leaves. Unlike `tree.flatten`, keeps the order of dicts."""
+    items: Any
     if isinstance(nest, dict):
         items = nest.items()
     elif isinstance(nest, list | tuple):
@@ -131,7 +136,7 @@ class SolveOutputs:
             `deq_keras.layers.SolveScope`; may be empty.
     """
 
-    def __init__(self, solutions):
+    def __init__(self, solutions: dict[str, Solution]) -> None:
         self.solutions = solutions
         if len(set(map(_ascii, solutions))) < len(solutions):
             raise ValueError(
@@ -139,15 +144,15 @@ class SolveOutputs:
                 f"digits. Rename some. Received: layers named {list(solutions)}."
             )
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.solutions)
 
-    def statuses(self):
+    def statuses(self) -> dict[str, tf.Tensor]:
         """Returns the status of each solve, `(batch,)`."""
         statistics = self.statistics().items()
         return {name: x for name, x in statistics if name.endswith("status")}
 
-    def statistics(self):
+    def statistics(self) -> dict[str, tf.Tensor]:
         """Returns evaluations, residual and status of each solve, `(batch,)` each."""
         return {
             self._prefix(name) + key: tensor
@@ -159,7 +164,7 @@ class SolveOutputs:
             )
         }
 
-    def failed(self):
+    def failed(self) -> tf.Tensor | None:
         """Returns a mask `(batch,)` of samples with a diverged solve, or `None` without
         an equilibrium layer."""
         failed = [
@@ -167,7 +172,7 @@ class SolveOutputs:
         ]
         return tf.reduce_any(tf.stack(failed), axis=0) if failed else None
 
-    def equilibria(self, kind="equilibrium"):
+    def equilibria(self, kind: str = "equilibrium") -> dict[str, tf.Tensor]:
         """Returns the equilibria by name.
 
         Args:
@@ -176,18 +181,18 @@ class SolveOutputs:
         """
         return {name: _served(leaf) for name, leaf in self._leaves(kind).items()}
 
-    def statistics_and_equilibria(self):
+    def statistics_and_equilibria(self) -> dict[str, tf.Tensor]:
         """Returns statistics and equilibria in one dict."""
         return {**self.statistics(), **self.equilibria()}
 
-    def specs(self):
+    def specs(self) -> dict[str, tf.TensorSpec]:
         """Returns the `tf.TensorSpec`s of the initial states in a request."""
         return {
             name: tf.TensorSpec(leaf.shape, _served_dtype(leaf.dtype), name=name)
             for name, leaf in self._leaves("initial_state").items()
         }
 
-    def states(self, request):
+    def states(self, request: dict[str, tf.Tensor]) -> dict[str, Any]:
         """Returns the initial states of a request by layer.
 
         Args:
@@ -200,7 +205,7 @@ class SolveOutputs:
                 states[name] = tree.pack_sequence_as(solution.value, leaves)
         return states
 
-    def _leaves(self, kind):
+    def _leaves(self, kind: str) -> dict[str, tf.Tensor]:
         return {
             name: leaf
             for layer, solution in self.solutions.items()
@@ -209,30 +214,30 @@ class SolveOutputs:
             )
         }
 
-    def _names(self, kind, layer):
+    def _names(self, kind: str, layer: str) -> list[str]:
         count = len(tree.flatten(self.solutions[layer].value))
         name = self._prefix(layer) + kind
         return [name] if count == 1 else [f"{name}_{i}" for i in range(count)]
 
-    def _prefix(self, layer):
+    def _prefix(self, layer: str) -> str:
         return "" if len(self.solutions) == 1 else f"{_ascii(layer)}_"
 
 
-def is_initial_state(name):
+def is_initial_state(name: str) -> bool:
     """Returns whether a name is one of `SolveOutputs.specs`."""
     return bool(re.fullmatch(r"(.*_)?initial_state(_\d+)?", name))
 
 
-def _served(tensor):
+def _served(tensor: tf.Tensor) -> tf.Tensor:
     return tf.cast(tensor, _served_dtype(tensor.dtype))
 
 
-def _served_dtype(dtype):
+def _served_dtype(dtype: tf.DType) -> tf.DType:
     # Few clients support half precision.
     return tf.float32 if dtype in (tf.bfloat16, tf.float16) else dtype
 
 
-def _check_names(kind, names):
+def _check_names(kind: str, names: list[str]) -> None:
     reserved = [name for name in names if _RESERVED.fullmatch(name)]
     if reserved or len(set(names)) != len(names):
         raise ValueError(

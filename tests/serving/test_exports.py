@@ -216,7 +216,7 @@ def test_file_of_a_model_that_depends_on_rounding(head, tmp_path):
 
 def _spoil(monkeypatch, kernel):
     """Lets LiteRT files be written with another kernel."""
-    convert, difference = serving.litert._converted, np.full(kernel.shape, 1e-2)
+    convert, difference = serving.litert._convert, np.full(kernel.shape, 1e-2)
 
     def converted(function):
         kernel.assign_add(difference)
@@ -224,7 +224,7 @@ def _spoil(monkeypatch, kernel):
         kernel.assign_sub(difference)
         return content
 
-    monkeypatch.setattr(serving.litert, "_converted", converted)
+    monkeypatch.setattr(serving.litert, "_convert", converted)
 
 
 def test_other_results_raise_and_leave_no_file(tmp_path, monkeypatch):
@@ -302,9 +302,9 @@ def test_invalid_sample_must_not_change_others(tmp_path, monkeypatch):
     inputs = keras.Input((4,))
     mixed = inputs + 0.0 * ops.mean(inputs, axis=0, keepdims=True)
     mixing = serving.served_model.ServedModel(keras.Model(inputs, model(mixed)))
-    convert = serving.litert._converted
+    convert = serving.litert._convert
     monkeypatch.setattr(
-        serving.litert, "_converted", lambda _: convert(mixing.single_function(False))
+        serving.litert, "_convert", lambda _: convert(mixing.single_function(False))
     )
     with pytest.raises(serving.ExportError, match="other"):
         _exported("litert", tmp_path, model)

@@ -250,8 +250,11 @@ def _resize_aligned(feature_map, height, width):
     dtype = feature_map.dtype
     rows = _weights(height, old_height, dtype)
     columns = _weights(width, old_width, dtype)
-    feature_map = ops.einsum("hi,biwc->bhwc", rows, feature_map)
-    return ops.einsum("wj,bhjc->bhwc", columns, feature_map)
+    # LiteRT cannot convert `einsum` of an unknown batch size.
+    feature_map = ops.transpose(feature_map, (0, 2, 1, 3))  # (B, W, H, C)
+    feature_map = ops.matmul(rows, feature_map)
+    feature_map = ops.transpose(feature_map, (0, 2, 1, 3))  # (B, new H, W, C)
+    return ops.matmul(columns, feature_map)
 
 
 def _weights(size, old_size, dtype):

@@ -99,7 +99,8 @@ def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
             f"Received: loop={request.loop!r}."
         )
     for name in ("limit", "checkpoints"):
-        check_optional_count(name, getattr(request.loop, name))
+        if getattr(request.loop, name) is not None:
+            check_optional_count(name, getattr(request.loop, name))
     return request
 
 

@@ -108,9 +108,10 @@ class Budget:
             A positive integer or an int32 scalar tensor, and a float, a scalar tensor
             or `None`.
         """
-        max_iter, tol = checked(max_iter, tol)
+        if max_iter is not None or tol is not None:
+            max_iter, tol = checked(max_iter, tol)
         is_eager, scope = tf.executing_eagerly(), self.scope
-        if is_eager or scope is not None:
+        if scope is not None:
             thread = threading.get_ident()
             entries = [entry for entry in self._entered if entry.thread == thread]
             max_iter, tol = _innermost(entries, is_eager, max_iter, tol)

@@ -470,7 +470,8 @@ class DEQ(keras.layers.Layer):
             value, solution = self._train(problem, initial_state, max_iter, tol)
         else:
             state = self._first_state(problem, initial_state)
-            limit = self._limit_of_keras_file()
+            is_eager = tf.executing_eagerly()
+            limit = None if is_eager else self._limit_of_keras_file()
             loop = LoopOptions(limit, records_trace=scope is not None)
             request = SolveRequest(state, *self._budget.read(max_iter, tol), loop=loop)
             if scope is not None:
@@ -488,7 +489,7 @@ class DEQ(keras.layers.Layer):
 
     def _limit_of_keras_file(self) -> int | None:
         """Returns a limit of the budget if Keras' `model.export` traces the call."""
-        file_format = None if tf.executing_eagerly() else keras_export_format()
+        file_format = keras_export_format()
         if file_format in ("onnx", "openvino"):
             raise ValueError(
                 "Keras' `model.export` cannot write a DEQ layer to ONNX or OpenVINO: "
@@ -637,7 +638,8 @@ class DEQ(keras.layers.Layer):
         inputs = cell_problem.cast_floating(self.cell.compute_dtype, inputs)
         inputs, is_usable = nonfinite.zero_nonfinite_samples(inputs)
         scope = self._budget.scope
-        if scope is None or not scope.is_pure:  # A file has no other components.
+        # An eager call reads the components now, and a file has no others.
+        if not (tf.executing_eagerly() or (scope is not None and scope.is_pure)):
             is_usable = self._trace_version.usable(self.name, is_usable, inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
         # TensorFlow never frees the graph of a training step, whose gradient functions

@@ -326,5 +326,6 @@ def test_exports(name, operator, target, max_norm, tmp_path):
     inputs = _measurements(cell)
     solver = solvers.Anderson(max_iter=8, history=3)
     model = keras.Sequential([keras.Input(inputs.shape[1:]), layers.DEQ(cell, solver)])
-    path = tmp_path / "model"
+    suffix = {"litert": ".tflite", "onnx": ".onnx"}.get(target, "")
+    path = tmp_path / f"model{suffix}"
     assert EXPORTS[target](model, path, samples=inputs) < 1e-4

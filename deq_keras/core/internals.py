@@ -116,7 +116,7 @@ def has_forward_accumulator(tensors: list[tf.Tensor]) -> bool:
 
 
 def replace_input(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
-    """Replaces an input of an operation. TensorFlow has no public function for this."""
+    """Replaces an input of an operation. TensorFlow offers it only here."""
     operation._update_input(index, tensor)
 
 

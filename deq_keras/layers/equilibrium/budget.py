@@ -123,7 +123,7 @@ class Budget:
         return max_iter, self.tol.value if tol is None else tol
 
     def _with_solver(self, max_iter: Any, tol: Any) -> tuple[Any, Any]:
-        """Returns numbers, those of the solver in place of `None`."""
+        """Returns numbers. The solver replaces `None`."""
         max_iter = self._solver.max_iter if max_iter is None else max_iter
         return max_iter, self._solver.tol if tol is None else tol
 
@@ -139,7 +139,7 @@ class Budget:
 def _innermost(
     entries: list[_Entry], is_eager: bool, max_iter: Any = None, tol: Any = None
 ) -> tuple[Any, Any]:
-    """Returns numbers, those of the innermost scopes in place of `None`."""
+    """Returns numbers. The innermost scopes replace `None`."""
     for entry in reversed(entries):
         if entry.is_eager == is_eager:
             max_iter = entry.scope.max_iter if max_iter is None else max_iter

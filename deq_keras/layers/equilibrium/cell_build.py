@@ -71,7 +71,7 @@ def stateful_scope() -> Iterator[None]:
 
 def _create_eagerly(next_creator: Callable[..., Any], **options: Any) -> Any:
     # A `tf.function` that creates variables is traced a second time. A Keras scope
-    # around it, such as that of a model whose `call` is a `tf.function`, would still
+    # around it, such as the scope of a model with a `tf.function`, would still
     # hold the updates of the first trace, tensors of a graph that is gone.
     if tf.executing_eagerly():
         options["experimental_enable_variable_lifting"] = False

@@ -81,7 +81,7 @@ def choose_components(
         choice = "fixed_point_iteration", "training takes plain steps"
         penalty = "residual", "training needs steps that settle"
         if solver == "auto":
-            # What the cell prefers need not take the steps of the gradient.
+            # The default solver of the cell may take other steps.
             reasons["solver"] = "{!r}: {}.".format(*choice)
             solver = "fixed_point_iteration"
     else:

@@ -638,7 +638,7 @@ class DEQ(keras.layers.Layer):
         inputs = cell_problem.cast_floating(self.cell.compute_dtype, inputs)
         inputs, is_usable = nonfinite.zero_nonfinite_samples(inputs)
         scope = self._budget.scope
-        # An eager call reads the components now, and a file has no others.
+        # An eager call reads the components now, and files keep theirs.
         if not (tf.executing_eagerly() or (scope is not None and scope.is_pure)):
             is_usable = self._trace_version.usable(self.name, is_usable, inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}

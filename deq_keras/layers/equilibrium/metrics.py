@@ -78,7 +78,7 @@ class SolveMetrics:
         self._name_after_model(layer)
         # A model whose `call` is a `tf.function` can reuse in each step what Keras
         # traced when it inferred shapes, in a scope that drops updates. A scope that
-        # has the value of a metric, as that of `stateless_call`, keeps them.
+        # has the value of a metric keeps them, as in `stateless_call`.
         scope, count = stateless_scope(), self.evaluations.count
         has_effect = scope is None or scope.get_current_value(count) is not None
         # TensorFlow cannot record the adjoint in a loop.

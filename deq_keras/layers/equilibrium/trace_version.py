@@ -24,7 +24,7 @@ class TraceVersion:
         self._number = 0
 
     def increase(self) -> None:
-        """Makes the functions fail that were traced until now."""
+        """After this call, functions fail that were traced before it."""
         self._number += 1
         with tf.init_scope():
             self.variable.assign(self._number)

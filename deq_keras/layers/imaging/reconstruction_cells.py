@@ -69,15 +69,21 @@ class ReconstructionCell(EquilibriumCell):
         self.operator.check_adjoint()
         self._check_data_format()
         channels = image_shape[2] + len(shapes) - 1
-        self.denoiser_cell.build((None, *image_shape[:2], channels))
-        if self.denoiser_cell.units != image_shape[2]:
+        error = None
+        try:
+            self.denoiser_cell.build((None, *image_shape[:2], channels))
+        except ValueError as found:
+            error = found
+        units = self.denoiser_cell.units
+        if error is not None or units != image_shape[2]:
+            seen = f"Error: {error}" if error else f"It returns {units}."
             raise ValueError(
                 "The denoiser must return images with as many channels as the images "
                 "of the operator. For an ImageDenoiser that reads a noise level, set "
                 f"channels={image_shape[2]}. Received: images of {image_shape[2]} "
-                f"channels, a denoiser that returns {self.denoiser_cell.units} and "
-                f"reads {channels}."
-            )
+                f"channels, and the denoiser {self.denoiser.name!r}, which reads "
+                f"{channels}. {seen}"
+            ) from error
 
     def _check_data_format(self) -> None:
         for layer in self.denoiser._flatten_layers():

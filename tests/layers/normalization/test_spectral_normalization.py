@@ -69,6 +69,7 @@ def test_norm_of_a_convolution_is_that_of_its_dense_matrix(arguments):
 
 
 @pytest.mark.parametrize("size", [(1, 1, 1), (2, 1, 3)])
+@pytest.mark.usefixtures("full_float32")
 def test_norm_of_a_convolution_of_few_pixels(size):
     """There are fewer singular values than steps of the Lanczos method."""
     layer = SpectrallyNormalizedConv2D(2, 3, padding="same", max_norm=0.5)

@@ -30,12 +30,16 @@ class LoopOptions(NamedTuple):
         checkpoints: Positive integer. Number of loop states that a gradient stores. It
             recomputes the evaluations in between; `max_iter` must be an integer.
             `None`: the gradient stores every evaluation.
+        capacity: Positive integer. Number of evaluations for which a solver's memory
+            has room if XLA does not know `max_iter`; a memory that is full starts
+            again. `None`: XLA compiles anew for each `max_iter`.
     """
 
     limit: int | None = None
     records_trace: bool = True
     allows_compaction: bool = True
     checkpoints: int | None = None
+    capacity: int | None = None
 
 
 class SolveRequest(NamedTuple):
@@ -98,7 +102,7 @@ def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
             "`loop` must be the `LoopOptions` of a gradient, a scope or an export. "
             f"Received: loop={request.loop!r}."
         )
-    for name in ("limit", "checkpoints"):
+    for name in ("limit", "checkpoints", "capacity"):
         if getattr(request.loop, name) is not None:
             check_optional_count(name, getattr(request.loop, name))
     return request

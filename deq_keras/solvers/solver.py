@@ -112,9 +112,6 @@ class FixedPointSolver(Configured):
             budget = tf.minimum(budget, largest)
         # Only loops of a known length have a gradient under XLA.
         most = None if tf.is_tensor(largest) else largest
-        if by_xla and tf.is_tensor(largest):
-            # XLA needs static shapes. A memory that is full starts again.
-            largest = self.max_iter
         # Noise depends on the row of a sample, so a solve with noise keeps all rows.
         is_compact = (
             self.compact
@@ -398,6 +395,8 @@ class FixedPointSolver(Configured):
         budget_if_running = tf.convert_to_tensor(budget)
         if is_usable is not None and rule.can_stop:
             budget_if_running *= tf.cast(tf.reduce_any(is_usable), tf.int32)
+        if tf.is_tensor(largest) and request.loop.capacity is not None:
+            largest = request.loop.capacity
         memory = self.init(point, largest)
         return LoopState(results, budget_if_running, point, memory, rule.start())
 

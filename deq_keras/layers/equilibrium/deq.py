@@ -24,7 +24,7 @@ from deq_keras.core.graphs import (
     innermost_function,
     is_being_traced,
 )
-from deq_keras.core.internals import keras_export_format
+from deq_keras.core.internals import is_compiled_by_xla, keras_export_format
 from deq_keras.core.problem import FixedPointProblem, keras_masks
 from deq_keras.core.random import (
     as_seed,
@@ -472,7 +472,13 @@ class DEQ(keras.layers.Layer):
             state = self._first_state(problem, initial_state)
             is_eager = tf.executing_eagerly()
             limit = None if is_eager else self._limit_of_keras_file()
-            loop = LoopOptions(limit, records_trace=scope is not None)
+            records_trace, capacity = scope is not None, None
+            if not is_eager and is_compiled_by_xla():
+                # XLA does not know the variable of the budget when it compiles.
+                capacity = self.solver.max_iter
+                if scope is not None:
+                    records_trace = (max_iter, scope.max_iter) != (None, None)
+            loop = LoopOptions(limit, records_trace, capacity=capacity)
             request = SolveRequest(state, *self._budget.read(max_iter, tol), loop=loop)
             if scope is not None:
                 request = scope.prepare(name, self, request)

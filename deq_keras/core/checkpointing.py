@@ -70,8 +70,10 @@ def rematerialize(
     Args:
         function: Function of the state that returns a nest of tensors.
         state: Nest of tensors.
-        sources: List of different tensors that the function reads.
+        sources: List of tensors that the function reads.
     """
+    # A tensor that is named twice would get its gradient twice.
+    sources = list({id(source): source for source in sources}.values())
     call = _RecomputedCall(function, state, sources)
     leaves = custom_gradient(call.forward)(*nonfinite.floating(state), *sources)
     return _with_floating(call.value, leaves)

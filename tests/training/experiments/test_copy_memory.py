@@ -15,7 +15,7 @@ SMALL = ["data.delay=3", "data.num_train=8", "data.num_test=4", "model.units=4"]
 
 
 def job(name):
-    whole = configs.load(FOLDER / "quick.yaml", [*SMALL, "model.intermediate_dim=4"])
+    whole = configs.load(FOLDER / "short.yaml", [*SMALL, "model.intermediate_dim=4"])
     config = configs.variant(whole, name)
     return CopyMemoryJob(config, lambda: CopyMemoryJob.load_data(config.data, None))
 
@@ -58,7 +58,7 @@ def test_loss_equals_keras():
 def test_all_networks_learn(tmp_path):
     settings = ["data.delay=5", "data.num_train=64", "data.num_test=32"]
     settings += ["phases.0.epochs=3", "tensorboard=false", "evaluation.budgets=[2, 8]"]
-    config = configs.load(FOLDER / "quick.yaml", settings)
+    config = configs.load(FOLDER / "short.yaml", settings)
     directory = small_runs.finished(tmp_path / "run", config)
     for name in config.variants:
         first, *_, last = small_runs.history(directory.run(name))

@@ -104,7 +104,11 @@ def parser():
     _add_generate(commands)
     export = _add(commands, "export", "write a file for a server, and check it")
     _add_work_directory(export)
-    export.add_argument("--out", required=True, help="a new path")
+    export.add_argument(
+        "--out",
+        required=True,
+        help="a new path; files end in .tflite (litert) or .onnx (onnx)",
+    )
     export.add_argument(
         "--format", choices=FORMATS, default=FORMATS[0], help=f"default: {FORMATS[0]}"
     )

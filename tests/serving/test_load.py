@@ -216,14 +216,16 @@ def test_served_outputs_and_statuses(files):
 
 
 class ComputedBudget(keras.Model):
-    """A model whose budget is the number of samples."""
+    """A model whose budget and tolerance depend on the number of samples."""
 
     def __init__(self, deq):
         super().__init__()
         self.deq = deq
 
     def call(self, inputs):
-        return self.deq(inputs, max_iter=keras.ops.shape(inputs)[0])
+        size = keras.ops.shape(inputs)[0]
+        tol = 1e-9 * keras.ops.cast(size, "float32")
+        return self.deq(inputs, max_iter=size, tol=tol)
 
 
 def test_budgets_are_those_of_the_solvers():
@@ -239,7 +241,9 @@ def test_budgets_are_those_of_the_solvers():
     computed(INPUTS)
     served = serving.served_model.ServedModel(computed, tf.TensorSpec((None, 4)))
     own = served.metadata(served.serve())["solvers"]
-    assert own == {"one": {"max_iter": "computed", "tol": 1e-3}}
+    assert own == {"one": {"max_iter": "computed", "tol": "computed"}}
+    answer = served.serve_with_statistics()(tf.constant(INPUTS), 0, -1.0)
+    assert answer["evaluations"].numpy().tolist() == [6] * 6
     served = serving.served_model.ServedModel(
         keras.Model(inputs, both), max_iter_limit=8
     )

@@ -44,6 +44,19 @@ def test_float64_equals_the_dense_solution(forward, adjoint, expected):
     _assert_close(actual, expected, 1e-9)
 
 
+def test_the_adjoint_has_a_budget_of_its_own(expected):
+    """`max_iter_jitter` shortens the forward solve alone."""
+    case, solver = Case("float64"), solvers.Anderson(120, 1e-13)
+    start = solver.solve(problem_of(case), START).value
+    with tf.GradientTape() as tape:
+        tape.watch(case.sources)
+        request = SolveRequest(start, max_iter=2)
+        problem = problem_of(case)
+        value = gradients.ImplicitGradient().solve(problem, request, solver).value
+        loss = tf.reduce_sum(value * case.cotangent)
+    _assert_close(tape.gradient(loss, case.sources), expected, 1e-9)
+
+
 @pytest.mark.usefixtures("full_float32")
 def test_float32_equals_the_dense_solution(expected):
     case = Case("float32")

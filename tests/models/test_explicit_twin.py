@@ -32,11 +32,11 @@ def deqs(model):
 @pytest.mark.parametrize("nested", [False, True])
 def test_tied_twin_takes_a_fixed_number_of_steps(nested):
     model = equilibrium_model(nested)
-    twin = models.explicit_twin(model, depth=3)
+    twin = models.explicit_twin(model, depth=12)
     twin.set_weights(model.get_weights())
     (deq,) = deqs(model)
     problem, state = deq.problem(X), np.zeros((5, 4), "float32")
-    for _ in range(3):
+    for _ in range(12):
         state = problem(state)
     np.testing.assert_allclose(twin(X), model.layers[-1](state), rtol=1e-5)
     assert deq.solver.max_iter == 8

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 from deq_keras import layers, models, serving, solvers
+from deq_keras.serving.signature import SolveOutputs
 from tests.layers.cells import TanhCell, TwoScaleCell
 from tests.layers.test_quantization import quantize
 
@@ -456,3 +457,15 @@ def test_missing_package_is_named(tmp_path, monkeypatch):
     message = r"`tf2onnx` is missing.*\[serving\]"
     with pytest.raises(ImportError, match=message):
         serving.export_onnx(_dense()[0], tmp_path / "model.onnx")
+
+
+def test_a_sample_fails_if_one_of_its_solves_fails():
+    statuses = ([0, 2, 1, 0], [0, 0, 1, 2])
+    blank = solvers.Solution(*[None] * len(solvers.Solution._fields))
+    outputs = SolveOutputs(
+        {
+            f"deq_{i}": blank._replace(status=tf.constant(s))
+            for i, s in enumerate(statuses)
+        }
+    )
+    assert outputs.failed().numpy().tolist() == [False, True, False, True]

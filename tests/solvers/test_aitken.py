@@ -48,5 +48,10 @@ def test_factor_beyond_its_limit_is_a_plain_step():
     plain = solver.solve(lambda z: 0.95 * z + 1.0, request)
     np.testing.assert_allclose(plain.point, [[1.95]])
     exact = solvers.Aitken(max_iter=3, tol=None, limit=30.0)
-    exact = exact.solve(lambda z: 0.95 * z + 1.0, request)
-    np.testing.assert_allclose(exact.point, [[20.0]], rtol=1e-9)
+    found = exact.solve(lambda z: 0.95 * z + 1.0, request)
+    np.testing.assert_allclose(found.point, [[20.0]], rtol=1e-9)
+    # The secant of a = -20 is 1 / 21, below the limit of 1 / 10.
+    plain = solver.solve(lambda z: 1.0 - 20.0 * z, request)
+    np.testing.assert_allclose(plain.point, [[-19.0]])
+    found = exact.solve(lambda z: 1.0 - 20.0 * z, request)
+    np.testing.assert_allclose(found.point, [[1 / 21]], rtol=1e-9)

@@ -47,13 +47,38 @@ def test_norms_equal_numpy(shape, regime):
         np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 
-def test_largest_position_of_a_nest():
-    state = {"map": tf.zeros((1, 4, 2)), "vector": tf.zeros((1, 3))}
-    value = {
-        "map": tf.constant([[[0.0, 0.0], [3.0, 4.0], [0.0, 0.0], [1.0, 1.0]]]),
-        "vector": tf.constant([[2.0, 2.0, 2.0]]),
-    }
-    np.testing.assert_allclose(_residual("abs_max", state, value), [5.0])
+@pytest.mark.parametrize("stop_mode", ["rel", "abs", "rel_max", "abs_max"])
+@pytest.mark.parametrize("slowest", [0, 1, 2])
+def test_a_nest_stops_when_its_slowest_leaf_does(stop_mode, slowest):
+    """NumPy repeats the steps: the leaves differ in rate, in size and in shape."""
+    rates, shapes = np.full(3, 0.3), [(2, 5), (2, 3, 2), (2, 2, 2, 1)]
+    rates[slowest] = 0.9
+    random, tol = np.random.RandomState(slowest), 1e-3
+    start = [random.normal(size=shape) for shape in shapes]
+    goal = [scale * random.normal(size=s) for scale, s in zip((1, 9, 3), shapes)]
+    solution = solvers.FixedPointIteration(200, tol, stop_mode).solve(
+        lambda state: [g + r * (z - g) for g, r, z in zip(goal, rates, state)],
+        solvers.SolveRequest(start),
+    )
+    for sample in range(2):
+        state, count, residual = [leaf[sample] for leaf in start], 0, np.inf
+        while residual > tol:
+            value = [
+                g[sample] + r * (z - g[sample]) for g, r, z in zip(goal, rates, state)
+            ]
+            change = [v - z for v, z in zip(value, state)]
+            norm, size = (_norm_of(leaves, stop_mode) for leaves in (change, value))
+            residual = norm / (size if stop_mode.startswith("rel") else 1.0)
+            state, count = value, count + 1
+        assert solution.num_evaluations[sample] == count
+        np.testing.assert_allclose(solution.residual[sample], residual, rtol=1e-9)
+
+
+def _norm_of(leaves, stop_mode):
+    if not stop_mode.endswith("max"):
+        return np.sqrt(sum(np.sum(leaf**2) for leaf in leaves))
+    positions = [leaf.reshape(-1, leaf.shape[-1]) for leaf in leaves]
+    return max(np.linalg.norm(rows, axis=1).max() for rows in positions)
 
 
 def test_a_mode_with_unknown_length():

@@ -22,6 +22,33 @@ def test_contract(solver_class):
     check_solver(solver_class, ENOUGH[solver_class], tol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "solver, regime",
+    [
+        (solvers.Broyden(30, 1e-10), "graph"),
+        (solvers.Broyden(40, 1e-10, history=8), "eager"),
+        (solvers.Anderson(60, 1e-10, history=5), "graph"),
+    ],
+    ids=str,
+    indirect=["regime"],
+)
+def test_expanding_cells_from_any_start(solver, regime):
+    """The eigenvalues of f are 3, -2 and 0.5, and the samples start elsewhere."""
+    basis = np.linalg.qr(np.random.RandomState(0).normal(size=(3, 3)))[0]
+    matrix = basis @ np.diag([3.0, -2.0, 0.5]) @ basis.T
+    start, bias = np.random.RandomState(1).normal(size=(2, 4, 3))
+    expected = np.linalg.solve(np.eye(3) - matrix, bias.T).T
+
+    @regime
+    def solve(start):
+        request = solvers.SolveRequest(start)
+        return solver.solve(lambda z: z @ tf.constant(matrix.T) + bias, request)
+
+    solution = solve(tf.constant(start))
+    np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
+    np.testing.assert_allclose(solution.value, expected, atol=1e-7)
+
+
 def test_accelerated_solvers_need_fewer_evaluations():
     problem = ZOO["negative_spectrum"]()
     evaluations = []

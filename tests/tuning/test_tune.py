@@ -10,7 +10,7 @@ import pytest
 
 from deq_keras import layers, solvers
 from deq_keras.tuning import Promise, Tuning, describe, tune, upper_bound
-from deq_keras.tuning.recording import Recorder
+from deq_keras.tuning.recording import Recorder, Recording
 
 RATE, FLIP = 0.8, 0.03
 # A prediction is right as soon as RATE**n <= FLIP.
@@ -140,6 +140,25 @@ def test_a_drift_does_not_converge(stop_mode):
     (found,), _ = recorder.record(np.ones((4, 3), "float32"), [solver], lambda: None)
     for budget, evaluations, _ in found.read(tol=0.1):
         np.testing.assert_array_equal(evaluations, budget)
+
+
+def test_a_budget_returns_the_best_iterate_so_far():
+    """By brute force, from residuals that rise and fall."""
+    random = np.random.RandomState(0)
+    residual = random.uniform(0.2, 1.0, (12, 5)).astype("float32")
+    residual[7, 3] = np.nan
+    norms = np.stack([np.ones_like(residual), residual], axis=-1)
+    agrees = random.uniform(size=residual.shape) < 0.5
+    recording = Recording(norms, agrees, is_relative=False)
+    for budget, evaluations, is_changed in recording.read(tol=0.0):
+        failed = np.isnan(residual[:budget]).any(axis=0)
+        np.testing.assert_array_equal(evaluations[~failed], budget)
+        best = np.nanargmin(residual[:budget], axis=0)
+        expected = ~agrees[best, range(5)]
+        np.testing.assert_array_equal(is_changed[:3], expected[:3])
+        np.testing.assert_array_equal(is_changed[4:], expected[4:])
+        stop = min(budget, 7)  # The sample that failed keeps its best iterate.
+        assert is_changed[3] == ~agrees[np.argmin(residual[:stop, 3]), 3]
 
 
 def test_the_candidates():

@@ -96,6 +96,24 @@ def test_non_finite_input_at_inference(solver):
         )
 
 
+@keras.saving.register_keras_serializable("deq_keras_tests.nonfinite")
+class FailsLate(layers.EquilibriumCell):
+    """f(z, u) = z / 2 + u, or NaN where z >= u + 0.9."""
+
+    def call(self, state, injection):
+        value = state / 2 + injection
+        return tf.where(state >= injection + 0.9, value * np.nan, value)
+
+
+@pytest.mark.parametrize("regime", ["eager", "graph"], indirect=True)
+def test_a_sample_that_fails_late_keeps_its_best_iterate(regime):
+    deq = layers.DEQ(FailsLate(), solvers.FixedPointIteration(9, 1e-9, "abs"))
+    value = regime(deq)(np.array([[1.0], [0.5]], "float32"))
+    # 0, 1, 1.5, 1.75, 1.875, 1.9375, NaN; and 0, 0.5, 0.75, ..., whose limit is 1.
+    np.testing.assert_array_equal(value[0], 1.9375)
+    np.testing.assert_allclose(value[1], 1.0 - 2.0**-9)
+
+
 def test_loss_may_leave_out_samples_that_failed():
     """Then one step of training is the one without them."""
 

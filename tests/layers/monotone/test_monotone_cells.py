@@ -107,6 +107,19 @@ def test_distance_is_bounded(kind):
         assert np.all(bound <= 1e3 * distance)  # It says something.
 
 
+def test_distance_of_a_cell_that_ignores_its_state():
+    """With W = 0, the value is the equilibrium, and the step is the distance."""
+    cell = _cell("dense", m=1.0, dtype="float64")
+    for weight in cell.trainable_weights:
+        if weight.path.startswith("monotone") and "projection" not in weight.path:
+            weight.assign(tf.zeros(weight.shape))
+    injection = cell.inject(_inputs("dense"))
+    state = _state(cell, injection)
+    np.testing.assert_array_equal(cell.linear(state, injection["operator"]), 0.0)
+    distance = np.linalg.norm(cell(state, injection) - state, axis=1)
+    np.testing.assert_allclose(cell.distance_bound(state, injection), distance)
+
+
 def test_lipschitz_bound(kind):
     cell = _cell(kind, m=0.5, dtype="float64")
     solver = solvers.PeacemanRachford(max_iter=300, tol=1e-9)

@@ -60,6 +60,18 @@ def test_nan_validation_is_never_the_best(recorder):
     )
 
 
+@pytest.mark.parametrize("mode, best", [("min", 3), ("max", 1)])
+def test_best_of_all_epochs(recorder, mode, best):
+    recorder.mode = mode
+    for epoch, value in enumerate([4.0, 9.0, 5.0, 2.0, 8.0, 3.0]):
+        recorder.model.layers[-1].bias.assign([float(epoch)])
+        recorder.on_epoch_begin(epoch)
+        recorder.on_train_batch_end(0)
+        recorder.on_epoch_end(epoch, {"loss": 1.0, "val_loss": value})
+    kept = keras.saving.load_model(recorder.folder / "best.keras")
+    assert kept.layers[-1].bias.numpy() == best
+
+
 def test_non_finite_weights_raise_before_saving(recorder):
     recorder.model.layers[-1].kernel.assign([[NAN], [1.0]])
     recorder.on_epoch_begin(0)

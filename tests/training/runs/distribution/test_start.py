@@ -1,5 +1,7 @@
 """Errors of distributions before training."""
 
+import types
+
 import pytest
 import tensorflow as tf
 
@@ -11,6 +13,7 @@ from training.data.pipeline import WHOLE
 from training.errors import InputError
 from training.experiments.classification.job import ClassificationJob
 from training.runs.distribution import OneDevice, Replicas, start
+from training.runs.platform_repairs import seed_replicas
 
 
 class TwoReplicas(Replicas):
@@ -20,6 +23,14 @@ class TwoReplicas(Replicas):
 
     def __init__(self):
         super().__init__(tf.distribute.get_strategy(), WHOLE)
+
+
+def test_every_replica_has_seeds_of_its_own():
+    copies = [tf.Variable([7, 5]) for _ in range(3)]
+    state = types.SimpleNamespace(path="dropout/seed_generator_state", value=copies)
+    strategy = types.SimpleNamespace(experimental_local_results=lambda copies: copies)
+    seed_replicas(strategy, types.SimpleNamespace(variables=[state]))
+    assert [copy.numpy().tolist() for copy in copies] == [[7, 5], [8, 5], [9, 5]]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """State dicts of the reference (PyTorch, locuslab/deq), and their assignment."""
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
@@ -15,9 +17,13 @@ _HOW_TO = (
 )
 # Prefixes of models wrapped for several devices, by `torch.compile` or with a loss.
 _WRAPPERS = re.compile(r"((module|_orig_mod|model)\.)*")
+StateDict: TypeAlias = dict[str, np.ndarray]
+Variables: TypeAlias = dict[str, keras.Variable]
 
 
-def known_arguments(architecture, names, others=()):
+def known_arguments(
+    architecture: Mapping[str, Any], names: Collection[str], others: Sequence[str] = ()
+) -> dict[str, Any]:
     """Returns the arguments of an architecture, without those that are `None`.
 
     The constructor of the model checks their values, or the weights contradict them.
@@ -41,7 +47,7 @@ def known_arguments(architecture, names, others=()):
     return {name: value for name, value in architecture.items() if value is not None}
 
 
-def check_dtype(dtype):
+def check_dtype(dtype: Any) -> None:
     """Raises `ValueError` unless a dtype or policy has floating-point weights."""
     if "float" not in keras.dtype_policies.get(dtype).variable_dtype:
         raise ValueError(
@@ -50,7 +56,26 @@ def check_dtype(dtype):
         )
 
 
-def shape(state_dict, name, *ranks):
+@contextlib.contextmanager
+def read_sizes(model: str, entries: str, state_dict: StateDict) -> Iterator[None]:
+    """Adds the model and the entries with its sizes to errors of `shape`.
+
+    Args:
+        model: String. The model, with its article.
+        entries: String. The entries that the sizes are read from.
+        state_dict: Dict from names to arrays.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(
+            f"The sizes of {model} are read from {entries}. The checkpoint lacks one, "
+            f"or it has a wrong rank: {error}. It holds: "
+            f"{', '.join(sorted(state_dict)) or 'nothing'}."
+        ) from error
+
+
+def shape(state_dict: StateDict, name: str, *ranks: int) -> tuple[int, ...]:
     """Returns the shape of an entry.
 
     Args:
@@ -70,7 +95,7 @@ def shape(state_dict, name, *ranks):
     return found
 
 
-def count(names, pattern, start=0):
+def count(names: Iterable[str], pattern: str, start: int = 0) -> int:
     """Counts consecutive numbers, from `start`, that occur in names.
 
     Args:
@@ -84,69 +109,48 @@ def count(names, pattern, start=0):
     return number
 
 
-def as_array(name, value):
-    """Returns a weight as a float32 or float64 array.
+def check_agreement(found: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raises `ValueError` if an argument contradicts the weights.
 
     Args:
-        name: String. Name of the weight, for messages.
-        value: Array-like of floating-point numbers, including 8 and 16 bits.
-
-    Raises:
-        ValueError: If `value` is not a floating-point array, or is empty.
+        found: Dict of arguments that the weights determine.
+        given: Dict of arguments of the user.
     """
-    try:
-        array = np.asarray(value)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"`{name}` is no array but {type(value).__name__}. {_HOW_TO}"
-        ) from error
-    if not array.dtype.name.startswith(("float", "bfloat")):
-        raise ValueError(
-            f"`{name}` is of the dtype {array.dtype}{_raw(array.dtype)}. {_HOW_TO}"
-        )
-    if not array.size:
-        raise ValueError(f"`{name}` is empty: its shape is {array.shape}.")
-    # `astype` also converts to the byte order of this machine.
-    return array.astype("float64" if array.dtype.itemsize > 4 else "float32")
+    for name, value in found.items():
+        other = given.get(name, value)
+        other = list(other) if isinstance(other, list | tuple) else other
+        if other != value:
+            raise ValueError(
+                f"The weights say {name}={value}. Received: {name}={other}."
+            )
 
 
-def _raw(dtype):
-    """Returns a hint for raw bytes, which NumPy files with bfloat16 contain."""
-    is_raw = dtype.kind == "V" and dtype.names is None
-    return ", bytes of which NumPy does not know the meaning" if is_raw else ""
-
-
-def value_errors(name, array, dtype):
-    """Returns a list of errors in the values of an array for a variable's dtype."""
-    with np.errstate(over="ignore"):
-        is_finite = np.isfinite(array.astype(dtype).astype("float64"))
-    if not is_finite.all():
-        count = array.size - np.count_nonzero(is_finite)
-        return [f"not finite: {name}, in {count} of {array.size} numbers"]
-    if name.endswith("running_var") and (array < 0).any():
-        return [f"negative variance: {name}"]
-    return []
-
-
-def cleaned(state_dict, is_ignored):
-    """Returns the arrays of a state dict by their names without wrapper prefixes.
+def read_state_dict(
+    state_dict: Mapping[str, Any], is_ignored: Callable[[str], bool]
+) -> StateDict:
+    """Returns float32 and float64 arrays by their names without wrapper prefixes.
 
     Args:
-        state_dict: Mapping from names to arrays.
+        state_dict: Mapping from names to array-likes of floating-point numbers,
+            including 8 and 16 bits.
         is_ignored: Function that returns whether to skip a name.
 
     Raises:
-        ValueError: If it is not a mapping, two names become equal, or a value is not an
-            array of floating-point numbers.
+        ValueError: If it is not a mapping, two names become equal, or a value is empty
+            or not an array of floating-point numbers.
     """
     if not isinstance(state_dict, Mapping):
         raise ValueError(
             "Expected a mapping of names to arrays. Received: "
             f"state_dict of type {type(state_dict).__name__}."
         )
-    arrays = {}
+    arrays: StateDict = {}
     for full_name, value in state_dict.items():
-        name = _plain(full_name)
+        if not isinstance(full_name, str):
+            raise ValueError(
+                f"Names of weights must be strings. Received: {full_name!r}."
+            )
+        name = _WRAPPERS.sub("", full_name, count=1)
         if is_ignored(name):
             continue
         if name in arrays:
@@ -154,17 +158,24 @@ def cleaned(state_dict, is_ignored):
                 f"The checkpoint has `{name}` twice: names without wrappers must "
                 f"differ. Received: another entry {full_name!r}."
             )
-        arrays[name] = as_array(name, value)
+        try:
+            array = np.asarray(value)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"`{name}` is no array but {type(value).__name__}. {_HOW_TO}"
+            ) from error
+        if not array.dtype.name.startswith(("float", "bfloat")):
+            raise ValueError(f"`{name}` is of the dtype {array.dtype}. {_HOW_TO}")
+        if not array.size:
+            raise ValueError(f"`{name}` is empty: its shape is {array.shape}.")
+        # `astype` also converts to the byte order of this machine.
+        arrays[name] = array.astype(
+            "float64" if array.dtype.itemsize > 4 else "float32"
+        )
     return arrays
 
 
-def _plain(name):
-    if not isinstance(name, str):
-        raise ValueError(f"Names of weights must be strings. Received: {name!r}.")
-    return name[_WRAPPERS.match(name).end() :]
-
-
-def without_ones(array, rank):
+def without_ones(array: np.ndarray, rank: int) -> np.ndarray:
     """Returns an array without the axes of size 1 after its first `rank` axes.
 
     An array with another rank or other sizes there is returned unchanged.
@@ -173,7 +184,7 @@ def without_ones(array, rank):
     return array.reshape(array.shape[:rank]) if has_ones_only else array
 
 
-def layer_variables(name, layer):
+def layer_variables(name: str, layer: keras.layers.Layer) -> Variables:
     """Returns the variables of a dense or convolutional layer by the reference's names.
 
     Args:
@@ -189,7 +200,11 @@ def layer_variables(name, layer):
     return variables
 
 
-def assign(variables, state_dict, as_keras):
+def assign(
+    variables: Variables,
+    state_dict: StateDict,
+    as_keras: Callable[[str, np.ndarray], np.ndarray],
+) -> None:
     """Assigns all variables, or raises an error that names every mismatch.
 
     Non-finite numbers count as a mismatch. After an error, no variable has changed.
@@ -222,7 +237,14 @@ def assign(variables, state_dict, as_keras):
         if array.shape != tuple(variables[name].shape)
     ]
     for name, array in sorted(arrays.items()):
-        problems += value_errors(name, array, variables[name].dtype)
+        with np.errstate(over="ignore"):
+            stored = array.astype(variables[name].dtype).astype("float64")
+        is_finite = np.isfinite(stored)
+        if not is_finite.all():
+            number = array.size - np.count_nonzero(is_finite)
+            problems.append(f"not finite: {name}, in {number} of {array.size} numbers")
+        elif name.endswith("running_var") and (array < 0).any():
+            problems.append(f"negative variance: {name}")
     if problems:
         raise ValueError(
             "The checkpoint does not fit the architecture. " + "; ".join(problems) + "."

@@ -1,16 +1,22 @@
 """The DEQ-Transformer of the reference (PyTorch, locuslab/deq, version 2)."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from deq_keras.converters.locuslab.checkpoint import (
+    StateDict,
+    Variables,
     assign,
+    check_agreement,
     check_dtype,
-    cleaned,
     count,
     known_arguments,
     layer_variables,
+    read_sizes,
+    read_state_dict,
     shape,
     without_ones,
 )
@@ -21,7 +27,8 @@ from deq_keras.models import DEQTransformerBackbone, DEQTransformerCausalLM
 _IGNORED = ("pos_emb.inv_freq", "func_copy.", "deq.", "deqback.")
 # In 2019, the projections were parameters, not layers with a `weight`.
 _PROJECTION = re.compile(r"(word_emb\.emb|crit\.out)_projs\.\d+")
-_TABLE = "word_emb.emb_layers.{}.weight"
+_TABLE, _PROJECTIONS = "word_emb.emb_layers.{}.weight", "word_emb.emb_projs.{}.weight"
+_OUT_TABLE, _OUT_PROJECTIONS = "crit.out_layers.{}.weight", "crit.out_projs.{}.weight"
 _DEFAULTS = {
     "pre_lnorm": False,
     "local_size": 0,
@@ -42,13 +49,13 @@ _DEFAULT_LOCAL_SIZE = 1000
 
 
 def load_deq_transformer(
-    state_dict,
-    solver="anderson",
-    gradient="neumann",
-    regularizer="contraction",
-    dtype=None,
-    **architecture,
-):
+    state_dict: Mapping[str, Any],
+    solver: Any = "anderson",
+    gradient: Any = "neumann",
+    regularizer: Any = "contraction",
+    dtype: Any = None,
+    **architecture: Any,
+) -> DEQTransformerCausalLM:
     """Returns a `DEQTransformerCausalLM` with the weights of a checkpoint.
 
     The sizes are read from the shapes of the weights. Pass arguments that the shapes do
@@ -80,25 +87,44 @@ def load_deq_transformer(
             of a wrong shape. The message names all of them.
     """
     check_dtype(dtype)
-    state_dict = cleaned(state_dict, lambda name: name.startswith(_IGNORED))
+    state_dict = read_state_dict(state_dict, lambda name: name.startswith(_IGNORED))
     state_dict = {
         f"{name}.weight" if _PROJECTION.fullmatch(name) else name: array
         for name, array in state_dict.items()
     }
-    arguments, ties = _backbone_arguments(state_dict, architecture)
+    architecture = known_arguments(architecture, _NAMES)
+    if "cutoffs" in architecture:
+        check_counts("cutoffs", architecture["cutoffs"], allow_empty=True)
+    chosen = {**_DEFAULTS, **architecture, **_read(state_dict, architecture)}
     backbone = DEQTransformerBackbone(
-        **arguments,
+        vocabulary_size=chosen["n_token"],
+        hidden_dim=chosen["d_model"],
+        num_heads=chosen["n_head"],
+        intermediate_dim=chosen["d_inner"],
+        embedding_dim=chosen["d_embed"],
+        cutoffs=tuple(chosen["cutoffs"]),
+        div_val=chosen["div_val"],
+        normalize_first=chosen["pre_lnorm"],
+        memory_length=chosen["mem_len"],
+        local_size=chosen["local_size"] or _DEFAULT_LOCAL_SIZE,
+        dropout=chosen["dropout"],
+        attention_dropout=chosen["dropatt"],
+        weight_normalization=chosen["wnorm"],
         solver=solver,
         gradient=gradient,
         regularizer=regularizer,
         dtype=dtype,
     )
-    model = DEQTransformerCausalLM(backbone, **ties)
+    model = DEQTransformerCausalLM(
+        backbone,
+        tie_weights=chosen["tie_weights"],
+        tie_projections=tuple(chosen["tie_projs"]),
+    )
     assign(_variables(model), state_dict, _as_keras)
     return model
 
 
-def _variables(model):
+def _variables(model: DEQTransformerCausalLM) -> Variables:
     """Returns all variables by the reference's names. Tied variables have several."""
     cell = model.backbone.deq.cell
     embedding, softmax = model.backbone.token_embedding, model.softmax
@@ -111,27 +137,24 @@ def _variables(model):
         **layer_variables("func.dec_attn.o_net", cell.attention.output_projection),
         **layer_variables("func.pos_ff.ff1_net", cell.expansion),
         **layer_variables("func.pos_ff.ff2_net", cell.contraction),
-        **_indexed("word_emb.emb_layers.{}.weight", embedding.tables),
-        **_indexed("word_emb.emb_projs.{}.weight", embedding.projections),
-        **_indexed("crit.out_layers.{}.weight", softmax.tables),
-        **_indexed("crit.out_layers.{}.bias", softmax.biases),
-        **_indexed("crit.out_projs.{}.weight", softmax.projections),
     }
+    for pattern, group in (
+        (_TABLE, embedding.tables),
+        (_PROJECTIONS, embedding.projections),
+        (_OUT_TABLE, softmax.tables),
+        ("crit.out_layers.{}.bias", softmax.biases),
+        (_OUT_PROJECTIONS, softmax.projections),
+    ):
+        for index, variable in enumerate(group):
+            if variable is not None:
+                variables[pattern.format(index)] = variable
     if softmax.num_clusters:
         variables["crit.cluster_weight"] = softmax.cluster_weight
         variables["crit.cluster_bias"] = softmax.cluster_bias
     return variables
 
 
-def _indexed(name, variables):
-    return {
-        name.format(index): variable
-        for index, variable in enumerate(variables)
-        if variable is not None
-    }
-
-
-def _as_keras(name, array):
+def _as_keras(name: str, array: np.ndarray) -> np.ndarray:
     """Returns an array in Keras' layout: transposes kernels (out, in), or (out, in, 1)
     of convolutions, to (in, out)."""
     if name.endswith(".weight_g"):
@@ -142,58 +165,37 @@ def _as_keras(name, array):
     return without_ones(array, 2).T
 
 
-def _backbone_arguments(state_dict, architecture):
-    """Returns arguments of `DEQTransformerBackbone` and of the ties of the softmax."""
-    architecture = known_arguments(architecture, _NAMES)
-    if "cutoffs" in architecture:
-        check_counts("cutoffs", architecture["cutoffs"], allow_empty=True)
-    found = _read(state_dict, architecture)
-    _check_agreement(found, architecture)
-    chosen = {**_DEFAULTS, **architecture, **found}
-    arguments = {
-        "vocabulary_size": chosen["n_token"],
-        "hidden_dim": chosen["d_model"],
-        "num_heads": chosen["n_head"],
-        "intermediate_dim": chosen["d_inner"],
-        "embedding_dim": chosen["d_embed"],
-        "cutoffs": tuple(chosen["cutoffs"]),
-        "div_val": chosen["div_val"],
-        "normalize_first": chosen["pre_lnorm"],
-        "memory_length": chosen["mem_len"],
-        "local_size": chosen["local_size"] or _DEFAULT_LOCAL_SIZE,
-        "dropout": chosen["dropout"],
-        "attention_dropout": chosen["dropatt"],
-        "weight_normalization": chosen["wnorm"],
-    }
-    ties = {
-        "tie_weights": chosen["tie_weights"],
-        "tie_projections": tuple(chosen["tie_projs"]),
-    }
-    return arguments, ties
-
-
-def _read(state_dict, architecture):
-    try:
+def _read(state_dict: StateDict, architecture: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of the reference that the weights determine."""
+    # 1. Read the sizes.
+    entries = (
+        "word_emb.emb_layers.0.weight, func.dec_attn.r_w_bias, inject_conv.weight and "
+        "func.pos_ff.ff1_net.bias"
+    )
+    with read_sizes("a DEQ-Transformer", entries, state_dict):
         num_tables = max(count(state_dict, _TABLE), 1)
         tables = [shape(state_dict, _TABLE.format(i), 2) for i in range(num_tables)]
         num_heads, head_dim = shape(state_dict, "func.dec_attn.r_w_bias", 2)
         _, units, *_ = shape(state_dict, "inject_conv.weight", 2, 3)
         (intermediate_dim,) = shape(state_dict, "func.pos_ff.ff1_net.bias", 1)
-        clusters = "crit.cluster_bias"
-        num_clusters = (
-            shape(state_dict, clusters, 1)[0] if clusters in state_dict else 0
-        )
-    except ValueError as error:
-        raise ValueError(
-            "The sizes of a DEQ-Transformer are read from "
-            "word_emb.emb_layers.0.weight, func.dec_attn.r_w_bias, inject_conv.weight "
-            "and func.pos_ff.ff1_net.bias. The checkpoint lacks one, or it has a wrong "
-            f"rank: {error}. It holds: {', '.join(sorted(state_dict)) or 'nothing'}."
-        ) from error
-    # Several tables have sizes and widths that define the buckets; a single table may
-    # have buckets that only `cutoffs` describes.
+        num_clusters = 0
+        if "crit.cluster_bias" in state_dict:
+            (num_clusters,) = shape(state_dict, "crit.cluster_bias", 1)
+    # 2. Find the buckets. Several tables have sizes and widths that define them; a
+    #    single table may have buckets that only `cutoffs` describes.
     sizes, widths = zip(*tables, strict=True)
-    return {
+    given = dict(architecture)
+    if "cutoffs" in given:
+        given["cutoffs"] = [end for end in given["cutoffs"] if end != sum(sizes)]
+    cutoffs = [int(end) for end in np.cumsum(sizes)[:-1]]
+    if num_tables == 1:
+        cutoffs = given.get("cutoffs", [])
+        if len(cutoffs) != num_clusters:
+            raise ValueError(
+                f"The softmax has {num_clusters} clusters, in one table of {sizes[0]} "
+                f"tokens. Give that many `cutoffs`. Received: cutoffs={cutoffs}."
+            )
+    found = {
         "n_token": sum(sizes),
         "n_head": num_heads,
         "d_head": head_dim,
@@ -202,59 +204,29 @@ def _read(state_dict, architecture):
         "d_embed": widths[0],
         "wnorm": "func.dec_attn.qkv_net.weight_g" in state_dict,
         "div_val": 1 if num_tables == 1 else widths[0] // widths[1],
-        "cutoffs": _cutoffs(sizes, num_clusters, architecture),
-        **_read_ties(state_dict, num_clusters),
+        "cutoffs": cutoffs,
     }
-
-
-def _series(state_dict, name):
-    arrays = []
-    while name.format(len(arrays)) in state_dict:
-        arrays.append(state_dict[name.format(len(arrays))])
-    return arrays
-
-
-def _cutoffs(sizes, num_clusters, architecture):
-    if len(sizes) > 1:
-        return [int(end) for end in np.cumsum(sizes)[:-1]]
-    cutoffs = [end for end in architecture.get("cutoffs", ()) if end != sizes[0]]
-    if len(cutoffs) != num_clusters:
-        raise ValueError(
-            f"The softmax has {num_clusters} clusters, in one table of {sizes[0]} "
-            f"tokens. Give that many `cutoffs`. Received: cutoffs={cutoffs}."
-        )
-    return cutoffs
-
-
-def _read_ties(state_dict, num_clusters):
-    """Detects tied weights, which are bitwise equal in the reference."""
-    pairs = [
-        (_TABLE, "crit.out_layers.{}.weight"),
-        ("word_emb.emb_projs.{}.weight", "crit.out_projs.{}.weight"),
-    ]
-    tables, projections = (
-        [
-            np.array_equal(one, other)
-            for one, other in zip(
-                _series(state_dict, names[0]), _series(state_dict, names[1])
-            )
-        ]
-        for names in pairs
+    check_agreement(
+        found, {name: value for name, value in given.items() if value != -1}
     )
-    projections += [False] * (1 + num_clusters - len(projections))
-    return {"tie_weights": all(tables), "tie_projs": projections}
-
-
-def _check_agreement(found, architecture):
-    given = {key: architecture[key] for key in found if key in architecture}
-    if "cutoffs" in given:
-        ends = [end for end in given["cutoffs"] if end != found["n_token"]]
-        given["cutoffs"] = ends
-    # Skips ties: untied arrays can be equal, and without a projection a tie has no
-    # effect.
-    given = {key: given[key] for key in given if not key.startswith("tie_")}
-    for name, value in given.items():
-        if value != found[name] and value != -1:
-            raise ValueError(
-                f"The weights say {name}={found[name]}. Received: {name}={value}."
-            )
+    # 3. Detect ties: tied weights are bitwise equal in the reference. They are not
+    #    compared with arguments: untied arrays can be equal, and without a projection
+    #    a tie has no effect.
+    ties = []
+    for pattern, other in ((_TABLE, _OUT_TABLE), (_PROJECTIONS, _OUT_PROJECTIONS)):
+        number = min(count(state_dict, pattern), count(state_dict, other))
+        ties.append(
+            [
+                np.array_equal(
+                    state_dict[pattern.format(i)], state_dict[other.format(i)]
+                )
+                for i in range(number)
+            ]
+        )
+    tables_are_tied, projections_are_tied = ties
+    missing = 1 + num_clusters - len(projections_are_tied)
+    return {
+        **found,
+        "tie_weights": all(tables_are_tied),
+        "tie_projs": projections_are_tied + [False] * missing,
+    }

@@ -1,12 +1,17 @@
 """The DEQ-TrellisNet of the reference (PyTorch, locuslab/deq, version 1)."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 from deq_keras.converters.locuslab.checkpoint import (
+    Variables,
     assign,
     check_dtype,
-    cleaned,
     layer_variables,
+    read_sizes,
+    read_state_dict,
     shape,
     without_ones,
 )
@@ -20,19 +25,19 @@ _IGNORED = ("trellisnet.func_copy.", "trellisnet.deq.")
 
 
 def load_deq_trellisnet(
-    state_dict,
-    dilation=1,
-    splits=(),
-    solver="anderson",
-    gradient="neumann",
-    regularizer="contraction",
-    dtype=None,
-):
+    state_dict: Mapping[str, Any],
+    dilation: int = 1,
+    splits: Sequence[int] = (),
+    solver: Any = "anderson",
+    gradient: Any = "neumann",
+    regularizer: Any = "contraction",
+    dtype: Any = None,
+) -> DEQTrellisNetCausalLM:
     """Returns a `DEQTrellisNetCausalLM` with the weights of a checkpoint.
 
     The sizes are read from the shapes of the weights. The model has a `memory_length`
-    of 1: as in the reference, the next segment sees the last hidden and cell state of a
-    segment. The model does not use dropout.
+    of 1: as in the reference, the next window of a text sees the last hidden and cell
+    state of a window. The model does not use dropout.
 
     Args:
         state_dict: Mapping from parameter names to floating-point arrays, with or
@@ -55,14 +60,35 @@ def load_deq_trellisnet(
     check_count("dilation", dilation)
     check_counts("splits", splits, allow_empty=True)
     check_dtype(dtype)
-    state_dict = cleaned(state_dict, lambda name: name.startswith(_IGNORED))
+    state_dict = read_state_dict(state_dict, lambda name: name.startswith(_IGNORED))
     # With weight dropout, the reference adds this suffix to the original weights.
     state_dict = {
         name.removesuffix("_raw"): array for name, array in state_dict.items()
     }
-    backbone_arguments, task_arguments = _architecture(state_dict)
+    is_normalized = f"{_CONVOLUTION}.weight_g" in state_dict
+    weight = f"{_CONVOLUTION}.{'weight_v' if is_normalized else 'weight'}"
+    entries = f"encoder.weight, {weight}, and decoder.weight or mixsoft.prior.weight"
+    with read_sizes("a DEQ-TrellisNet", entries, state_dict):
+        gates, units, kernel_size = shape(state_dict, weight, 3)
+        vocabulary_size, embedding_dim = shape(state_dict, "encoder.weight", 2)
+        num_experts, hidden_dim = 1, embedding_dim
+        if "mixsoft.prior.weight" in state_dict:
+            num_experts, hidden_dim = shape(state_dict, "mixsoft.prior.weight", 2)
+        elif "decoder.weight" in state_dict:
+            hidden_dim = shape(state_dict, "decoder.weight", 2)[1]
+    if gates != 4 * units or hidden_dim >= units or kernel_size < 2:
+        raise ValueError(
+            f"{weight} must have four gates of all channels, more channels than the "
+            f"{hidden_dim} of the output, and two taps or more. "
+            f"Received: the shape {(gates, units, kernel_size)}."
+        )
     backbone = DEQTrellisNetBackbone(
-        **backbone_arguments,
+        vocabulary_size=vocabulary_size,
+        hidden_dim=hidden_dim,
+        intermediate_dim=units - hidden_dim,
+        embedding_dim=embedding_dim,
+        kernel_size=kernel_size,
+        weight_normalization=is_normalized,
         cutoffs=tuple(splits),
         dilation_rate=dilation,
         memory_length=1,
@@ -71,56 +97,17 @@ def load_deq_trellisnet(
         regularizer=regularizer,
         dtype=dtype,
     )
-    model = DEQTrellisNetCausalLM(backbone, **task_arguments)
+    is_tied = "decoder.weight" not in state_dict or np.array_equal(
+        state_dict["decoder.weight"], state_dict["encoder.weight"]
+    )
+    model = DEQTrellisNetCausalLM(
+        backbone, tie_weights=is_tied, num_experts=num_experts
+    )
     assign(_variables(model), state_dict, _as_keras)
     return model
 
 
-def _architecture(state_dict):
-    """Returns arguments of the backbone and of the task."""
-    is_normalized = f"{_CONVOLUTION}.weight_g" in state_dict
-    weight = "weight_v" if is_normalized else "weight"
-    try:
-        gates, units, kernel_size = shape(state_dict, f"{_CONVOLUTION}.{weight}", 3)
-        vocabulary_size, embedding_dim = shape(state_dict, "encoder.weight", 2)
-        num_experts, hidden_dim = _softmax_sizes(state_dict, embedding_dim)
-    except ValueError as error:
-        raise ValueError(
-            "The sizes of a DEQ-TrellisNet are read from encoder.weight, "
-            f"{_CONVOLUTION}.{weight}, and decoder.weight or mixsoft.prior.weight. The "
-            f"checkpoint lacks one, or it has a wrong rank: {error}. It holds: "
-            f"{', '.join(sorted(state_dict)) or 'nothing'}."
-        ) from error
-    if gates != 4 * units or hidden_dim >= units or kernel_size < 2:
-        raise ValueError(
-            f"{_CONVOLUTION}.{weight} must have four gates of all channels, more "
-            f"channels than the {hidden_dim} of the output, and two taps or more. "
-            f"Received: the shape {(gates, units, kernel_size)}."
-        )
-    backbone = {
-        "vocabulary_size": vocabulary_size,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": units - hidden_dim,
-        "embedding_dim": embedding_dim,
-        "kernel_size": kernel_size,
-        "weight_normalization": is_normalized,
-    }
-    is_tied = "decoder.weight" not in state_dict or np.array_equal(
-        state_dict["decoder.weight"], state_dict["encoder.weight"]
-    )
-    return backbone, {"tie_weights": is_tied, "num_experts": num_experts}
-
-
-def _softmax_sizes(state_dict, embedding_dim):
-    """Returns the number of softmaxes and of their input channels."""
-    if "mixsoft.prior.weight" in state_dict:
-        return shape(state_dict, "mixsoft.prior.weight", 2)
-    if "decoder.weight" in state_dict:
-        return 1, shape(state_dict, "decoder.weight", 2)[1]
-    return 1, embedding_dim
-
-
-def _variables(model):
+def _variables(model: DEQTrellisNetCausalLM) -> Variables:
     """Returns all variables by the reference's names. Tied variables have several."""
     cell, softmax = model.backbone.deq.cell, model.softmax
     variables = {
@@ -144,7 +131,7 @@ def _variables(model):
     return variables
 
 
-def _as_keras(name, array):
+def _as_keras(name: str, array: np.ndarray) -> np.ndarray:
     """Returns an array in Keras' layout: transposes kernels (out, in) to (in, out), and
     (out, in, taps) to (taps, in, out)."""
     if name.endswith(".weight_g"):

@@ -1,16 +1,23 @@
 """The multiscale DEQ of the reference (PyTorch, locuslab/deq and locuslab/mdeq)."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
+import keras
 import numpy as np
 
 from deq_keras.converters.locuslab.checkpoint import (
+    StateDict,
+    Variables,
     assign,
+    check_agreement,
     check_dtype,
-    cleaned,
     count,
     known_arguments,
     layer_variables,
+    read_sizes,
+    read_state_dict,
     shape,
     without_ones,
 )
@@ -39,14 +46,14 @@ _BLOCK = "fullstage.branches.{}.blocks.{}.{}"
 
 
 def load_mdeq(
-    state_dict,
-    solver="anderson",
-    gradient="neumann",
-    regularizer="contraction",
-    drop_head=False,
-    dtype=None,
-    **architecture,
-):
+    state_dict: Mapping[str, Any],
+    solver: Any = "anderson",
+    gradient: Any = "neumann",
+    regularizer: Any = "contraction",
+    drop_head: bool = False,
+    dtype: Any = None,
+    **architecture: Any,
+) -> MDEQImageClassifier | MDEQImageSegmenter:
     """Returns an `MDEQImageClassifier` with the weights of a checkpoint.
 
     For checkpoints of segmentation models, returns an `MDEQImageSegmenter`. The sizes
@@ -99,7 +106,7 @@ def load_mdeq(
             )
     architecture = dict(zip(names, architecture.values(), strict=True))
     architecture = known_arguments(architecture, _NAMES, ["drop_head"])
-    state_dict = cleaned(
+    state_dict = read_state_dict(
         state_dict,
         lambda name: (
             name.startswith(_NOT_OF_THE_MODEL) or name.endswith("num_batches_tracked")
@@ -158,7 +165,7 @@ def load_mdeq(
     return model
 
 
-def _from_torchdeq(state_dict):
+def _from_torchdeq(state_dict: StateDict) -> StateDict:
     """Returns the state dict of a model of TorchDEQ's zoo by the reference's names.
 
     The zoo normalizes the weights of all convolutions of the cell, or of the blocks
@@ -184,91 +191,82 @@ def _from_torchdeq(state_dict):
     return renamed
 
 
-def _norm(kernel):
+def _norm(kernel: np.ndarray) -> np.ndarray:
     """Returns the norm of each filter of a kernel (out, in, height, width)."""
     return np.sqrt(np.square(kernel).sum(axis=(1, 2, 3), keepdims=True))
 
 
-def _variables(model):
+def _variables(model: MDEQImageClassifier | MDEQImageSegmenter) -> Variables:
     """Returns all variables by the reference's names."""
-    backbone, head = model.backbone, model.head
-    variables = {**_stem(backbone.stem), **_cell(backbone.deq.cell)}
-    if isinstance(model, MDEQImageSegmenter):
-        variables.update(_unit("last_layer.0", "last_layer.1", head.unit))
-        variables.update(layer_variables("last_layer.3", head.classifier))
-        return variables
-    for scale, block in enumerate(head.blocks):
-        name = f"incre_modules.{scale}.0"
-        for index, unit in enumerate(block.units, start=1):
-            variables.update(_unit(f"{name}.conv{index}", f"{name}.bn{index}", unit))
-        if block.shortcut is not None:
-            shortcut = f"{name}.downsample"
-            variables.update(_unit(f"{shortcut}.0", f"{shortcut}.1", block.shortcut))
-    for scale, unit in enumerate(head.downsamplings):
-        name = f"downsamp_modules.{scale}"
-        variables.update(_unit(f"{name}.0", f"{name}.1", unit))
-    variables.update(_unit("final_layer.0", "final_layer.1", head.final_unit))
-    variables["classifier.weight"] = head.classifier.kernel
-    variables["classifier.bias"] = head.classifier.bias
-    return variables
-
-
-def _stem(stem):
-    units = list(stem.units)
-    variables = {}
+    variables = _cell_variables(model.backbone.deq.cell)
+    # Units of a convolution and a batch normalization, by the names of both.
+    units = {}
+    stem, head = model.backbone.stem, model.head
+    stem_units = list(stem.units)
     if stem.injection_unit:
-        variables.update(_unit("stage0.0", "stage0.1", units.pop()))
-    for index, unit in enumerate(units):
+        units["stage0.0", "stage0.1"] = stem_units.pop()
+    for index, unit in enumerate(stem_units):
         # The first two units are flat in a Sequential; further units have names.
         names = (f"{3 * index}", f"{3 * index + 1}")
         if index >= 2:
             names = (f"DS{index + 1}", f"DS{index + 1}-BN")
-        variables.update(_unit(*(f"downsample.{name}" for name in names), unit))
+        units[f"downsample.{names[0]}", f"downsample.{names[1]}"] = unit
+    if isinstance(model, MDEQImageSegmenter):
+        units["last_layer.0", "last_layer.1"] = head.unit
+        variables |= layer_variables("last_layer.3", head.classifier)
+    else:
+        for scale, block in enumerate(head.blocks):
+            name = f"incre_modules.{scale}.0"
+            for index, unit in enumerate(block.units, start=1):
+                units[f"{name}.conv{index}", f"{name}.bn{index}"] = unit
+            if block.shortcut is not None:
+                shortcut = f"{name}.downsample"
+                units[f"{shortcut}.0", f"{shortcut}.1"] = block.shortcut
+        for scale, unit in enumerate(head.downsamplings):
+            name = f"downsamp_modules.{scale}"
+            units[f"{name}.0", f"{name}.1"] = unit
+        units["final_layer.0", "final_layer.1"] = head.final_unit
+        variables |= layer_variables("classifier", head.classifier)
+    for (convolution, normalization), unit in units.items():
+        variables |= layer_variables(convolution, unit.convolution)
+        variables |= _norm_variables(normalization, unit.normalization)
+        moving = unit.normalization.moving_mean, unit.normalization.moving_variance
+        variables[f"{normalization}.running_mean"] = moving[0]
+        variables[f"{normalization}.running_var"] = moving[1]
     return variables
 
 
-def _cell(cell):
-    variables = {}
+def _cell_variables(cell: keras.layers.Layer) -> Variables:
+    variables: Variables = {}
     for scale, branch in enumerate(cell.branches):
         for index, block in enumerate(branch):
             name = f"fullstage.branches.{scale}.blocks.{index}"
-            variables.update(layer_variables(f"{name}.conv1", block.conv1))
-            variables.update(layer_variables(f"{name}.conv2", block.conv2))
+            variables |= layer_variables(f"{name}.conv1", block.conv1)
+            variables |= layer_variables(f"{name}.conv2", block.conv2)
             for number, norm in enumerate((block.norm1, block.norm2, block.norm3), 1):
-                variables.update(_group_norm(f"{name}.gn{number}", norm))
+                variables |= _norm_variables(f"{name}.gn{number}", norm)
     fusion = cell.fusion
     for path, stages in fusion.paths.items():
         source, target = map(int, path.split("_to_"))
         name = f"fullstage.fuse_layers.{target}.{source}.net"
         for index, (convolution, norm) in enumerate(stages):
             stage = name if source > target else f"{name}.{index}"
-            variables.update(layer_variables(f"{stage}.conv", convolution))
-            variables.update(_group_norm(f"{stage}.gnorm", norm))
+            variables |= layer_variables(f"{stage}.conv", convolution)
+            variables |= _norm_variables(f"{stage}.gnorm", norm)
     for scale in range(cell.num_scales):
         name = f"fullstage.post_fuse_layers.{scale}"
-        variables.update(layer_variables(f"{name}.conv", fusion.convolutions[scale]))
-        variables.update(_group_norm(f"{name}.gnorm", fusion.norms[scale]))
+        variables |= layer_variables(f"{name}.conv", fusion.convolutions[scale])
+        variables |= _norm_variables(f"{name}.gnorm", fusion.norms[scale])
     return variables
 
 
-def _group_norm(name, layer):
+def _norm_variables(name: str, layer: keras.layers.Layer) -> Variables:
     if not layer.scale:
         return {}
     return {f"{name}.weight": layer.gamma, f"{name}.bias": layer.beta}
 
 
-def _unit(convolution_name, normalization_name, unit):
-    normalization = unit.normalization
-    variables = layer_variables(convolution_name, unit.convolution)
-    if unit.affine:
-        variables[f"{normalization_name}.weight"] = normalization.gamma
-        variables[f"{normalization_name}.bias"] = normalization.beta
-    variables[f"{normalization_name}.running_mean"] = normalization.moving_mean
-    variables[f"{normalization_name}.running_var"] = normalization.moving_variance
-    return variables
-
-
-def _as_keras(name, array):
+def _as_keras(name: str, array: np.ndarray) -> np.ndarray:
     """Returns an array in Keras' layout: transposes kernels (out, in, height, width) to
     (height, width, in, out), and (out, in) to (in, out)."""
     if name.endswith("weight_g"):
@@ -278,40 +276,38 @@ def _as_keras(name, array):
     return array.T
 
 
-def _read(state_dict, architecture):
+def _read(state_dict: StateDict, architecture: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the complete architecture by the reference's lower-case names."""
-    try:
-        found = {**_read_cell(state_dict), **_read_head(state_dict)}
-    except ValueError as error:
-        raise ValueError(
-            "The sizes of an MDEQ are read from fullstage.branches.*.blocks.*, and "
-            "from classifier and incre_modules.*, or last_layer.3. The checkpoint "
-            f"lacks one of them, or it has a wrong rank: {error}. It holds: "
-            f"{', '.join(sorted(state_dict)) or 'nothing'}."
-        ) from error
-    found.update(_read_downsamplings(state_dict, architecture))
-    for name, value in found.items():
-        given = architecture.get(name, value)
-        given = list(given) if isinstance(given, (list, tuple)) else given
-        if given != value:
-            raise ValueError(
-                f"The weights say {name}={value}. Received: {name}={given}."
-            )
-    return {**_DEFAULTS, **architecture, **found}
-
-
-def _read_cell(state_dict):
     is_normalized = _BLOCK.format(0, 0, "conv1.weight_v") in state_dict
     suffix = "weight_v" if is_normalized else "weight"
     num_branches = max(count(state_dict, "fullstage.branches.{}."), 1)
-    first, second = (
-        [
-            shape(state_dict, _BLOCK.format(branch, 0, f"{layer}.{suffix}"), 4)
-            for branch in range(num_branches)
-        ]
-        for layer in ("conv1", "conv2")
+    entries = (
+        "fullstage.branches.*.blocks.*, and from classifier and incre_modules.*, or "
+        "last_layer.3"
     )
-    return {
+    with read_sizes("an MDEQ", entries, state_dict):
+        first, second = (
+            [
+                shape(state_dict, _BLOCK.format(branch, 0, f"{layer}.{suffix}"), 4)
+                for branch in range(num_branches)
+            ]
+            for layer in ("conv1", "conv2")
+        )
+        if "last_layer.3.weight" in state_dict:
+            head: dict[str, Any] = {
+                "num_classes": shape(state_dict, "last_layer.3.weight", 4)[0]
+            }
+        else:
+            num_classes, final_size = shape(state_dict, "classifier.weight", 2)
+            head = {
+                "num_classes": num_classes,
+                "final_chansize": final_size,
+                "head_channels": [
+                    shape(state_dict, f"incre_modules.{scale}.0.conv1.weight", 4)[0]
+                    for scale in range(count(state_dict, "incre_modules.{}."))
+                ],
+            }
+    found = {
         "num_branches": num_branches,
         "num_channels": [one[1] for one in first],
         "expansion_factor": first[0][0] / first[0][1],
@@ -324,35 +320,19 @@ def _read_cell(state_dict):
         "block_gn_affine": _BLOCK.format(0, 0, "gn1.weight") in state_dict,
         "fuse_gn_affine": "fullstage.fuse_layers.0.1.net.gnorm.weight" in state_dict,
         "post_gn_affine": "fullstage.post_fuse_layers.0.gnorm.weight" in state_dict,
+        **head,
     }
-
-
-def _read_head(state_dict):
-    if "last_layer.3.weight" in state_dict:
-        return {"num_classes": shape(state_dict, "last_layer.3.weight", 4)[0]}
-    num_heads = count(state_dict, "incre_modules.{}.")
-    num_classes, final_size = shape(state_dict, "classifier.weight", 2)
-    return {
-        "num_classes": num_classes,
-        "final_chansize": final_size,
-        "head_channels": [
-            shape(state_dict, f"incre_modules.{scale}.0.conv1.weight", 4)[0]
-            for scale in range(num_heads)
-        ],
-    }
-
-
-def _read_downsamplings(state_dict, architecture):
-    """Returns `downsample_times` if the weights show it; strides are not visible."""
-    if "stage0.0.weight" not in state_dict:
-        return {"downsample_times": 0}
+    # The strides of a stem of two units are not visible.
     further = count(state_dict, "downsample.DS{}.", start=3)
-    if further:
-        return {"downsample_times": 2 + further}
-    if "downsample_times" not in architecture:
+    if "stage0.0.weight" not in state_dict:
+        found["downsample_times"] = 0
+    elif further:
+        found["downsample_times"] = 2 + further
+    elif "downsample_times" not in architecture:
         raise ValueError(
             "The weights do not tell how often the stem halves the resolution. Give "
             "`downsample_times`: 0 for the published models of CIFAR-10, 2 for those "
             "of ImageNet and Cityscapes. Received: downsample_times=None."
         )
-    return {}
+    check_agreement(found, architecture)
+    return {**_DEFAULTS, **architecture, **found}

@@ -23,7 +23,6 @@ __all__ = [
 # States within this relative distance count as the same equilibrium.
 _SAME_DISTANCE = 0.01
 _NAMES = ("residual", "vote")
-_OUTSIDE = "`select` must return indices of restarts, from 0 to `restarts` - 1."
 
 
 class SelectedSolution(NamedTuple):
@@ -155,7 +154,7 @@ class Selection:
             trace=tf.transpose(solution.trace), batch_evaluations=()
         )
         stacked = tree.map_structure(split, rows)
-        restart = self._chosen(
+        restart = self._choose(
             stacked._replace(
                 trace=tf.transpose(stacked.trace, [2, 0, 1]),
                 batch_evaluations=solution.batch_evaluations,
@@ -163,7 +162,7 @@ class Selection:
             predictions,
         )
         others = StateStructure(solution.value).to_matrix(solution.value)
-        nearest = repeat_rows(chosen_rows(others, restart), num_restarts)
+        nearest = repeat_rows(take_rows(others, restart), num_restarts)
         largest = tf.maximum(tf.norm(nearest, axis=1), tf.norm(others, axis=1))
         # If the larger norm is zero, the distance is zero.
         distances = split(
@@ -174,7 +173,7 @@ class Selection:
             own = tf.gather(tf.transpose(predictions, [1, 0, 2]), restart, batch_dims=1)
             is_same = tf.reduce_all(tf.equal(predictions, own), axis=2)
         is_usable = ~nonfinite.has_failed(stacked)
-        fields = chosen_rows(rows, restart)._asdict()
+        fields = take_rows(rows, restart)._asdict()
         fields |= {
             "trace": tf.transpose(fields["trace"]),
             "batch_evaluations": solution.batch_evaluations,
@@ -187,7 +186,7 @@ class Selection:
             total_evaluations=tf.reduce_sum(stacked.num_evaluations, axis=0),
         )
 
-    def _chosen(self, solutions: Solution, predictions: tf.Tensor | None) -> tf.Tensor:
+    def _choose(self, solutions: Solution, predictions: tf.Tensor | None) -> tf.Tensor:
         """Returns the index of each sample's chosen restart, int32 `(batch,)`.
 
         Args:
@@ -195,7 +194,7 @@ class Selection:
             predictions: Integer tensor `(restarts, batch, positions)`, or `None`.
         """
         if callable(self.select):
-            return _checked(self.select(solutions), solutions.status)
+            return _check_restart(self.select(solutions), solutions.status)
         # Lower ranks come first.
         rank = tf.where(tf.equal(solutions.status, MAX_ITER), 1, 0)
         rank = tf.where(nonfinite.has_failed(solutions), 2, rank)
@@ -205,9 +204,7 @@ class Selection:
             votes = _votes_for_majority(predictions, is_candidate)
             votes = tf.where(is_candidate, votes, -1)
             is_candidate = tf.equal(votes, tf.reduce_max(votes, axis=0))
-        residual = solutions.residual
-        infinite = tf.constant(float("inf"), residual.dtype)
-        residual = tf.where(is_candidate, residual, infinite)
+        residual = tf.where(is_candidate, solutions.residual, float("inf"))
         return tf.argmin(residual, axis=0, output_type=tf.int32)
 
 
@@ -314,7 +311,7 @@ def _mean(values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(tf.reduce_sum(counted, axis=0), num)
 
 
-def _checked(restart: Any, status: tf.Tensor) -> tf.Tensor:
+def _check_restart(restart: Any, status: tf.Tensor) -> tf.Tensor:
     """Returns the indices that a function chose, if they are valid restarts."""
     restart = tf.convert_to_tensor(restart)
     expected = status.shape[1:]
@@ -326,15 +323,13 @@ def _checked(restart: Any, status: tf.Tensor) -> tf.Tensor:
         )
     restart = tf.cast(restart, tf.int32)
     num_restarts, batch_size = tf.unstack(tf.shape(status))
-    checks = [
-        tf.debugging.assert_equal(
-            tf.size(restart), batch_size, "`select` must return one index a sample."
-        ),
-        tf.debugging.assert_non_negative(restart, _OUTSIDE),
-        tf.debugging.assert_less(restart, num_restarts, _OUTSIDE),
-    ]
+    is_valid = tf.reduce_all((restart >= 0) & (restart < num_restarts))
+    check = tf.debugging.Assert(
+        is_valid & tf.equal(tf.size(restart), batch_size),
+        ["`select` must return an index from 0 to `restarts` - 1 a sample:", restart],
+    )
     # Checked now in eager mode, and in a graph before they are used.
-    with tf.control_dependencies([check for check in checks if check is not None]):
+    with tf.control_dependencies([] if check is None else [check]):
         return tf.ensure_shape(tf.identity(restart), expected)
 
 
@@ -357,7 +352,7 @@ def repeat_rows(samples: Nest, num_restarts: int) -> Nest:
     return tree.map_structure(repeat, samples)
 
 
-def chosen_rows(rows: Nest, restart: tf.Tensor) -> Nest:
+def take_rows(rows: Nest, restart: tf.Tensor) -> Nest:
     """Returns a nest of `(batch, ...)` tensors: the restart of each sample.
 
     Args:

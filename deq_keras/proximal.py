@@ -66,7 +66,7 @@ class SmoothProximalMap(ProximalMap):
     def proximal(self, inputs: Any, alpha: float) -> Any:
         if alpha == 1.0:
             return self(inputs)
-        point = ops.stop_gradient(self._solved(inputs, alpha))
+        point = ops.stop_gradient(self._solve(inputs, alpha))
         # A last Newton step outside of the loop has the derivative of the solution.
         slope = ops.stop_gradient(self._slope(point, alpha))
         return self(point - (self._excess(point, alpha) - inputs) / slope)
@@ -77,7 +77,7 @@ class SmoothProximalMap(ProximalMap):
     def _slope(self, point: Any, alpha: float) -> Any:
         return alpha + (1.0 - alpha) * self.derivative(point)
 
-    def _solved(self, inputs: Any, alpha: float) -> Any:
+    def _solve(self, inputs: Any, alpha: float) -> Any:
         inputs = ops.stop_gradient(inputs)
         rounding = 4.0 * np.finfo(inputs.dtype.name).eps * (1.0 + ops.abs(inputs))
         error = self._excess(inputs, alpha) - inputs

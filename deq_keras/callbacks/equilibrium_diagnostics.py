@@ -2,6 +2,8 @@
 
 import math
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -9,13 +11,21 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count
-from deq_keras.core.graphs import compiled
+from deq_keras.core.graphs import compile_function
+from deq_keras.core.problem import keras_masks
 from deq_keras.core.rounding import full_float32
-from deq_keras.core.structure import StateStructure, masked, row_norms, where_rows
-from deq_keras.diagnostics import jacobian_norm, spectral_radius
+from deq_keras.core.structure import (
+    Nest,
+    StateStructure,
+    masked,
+    row_norms,
+    where_rows,
+)
+from deq_keras.diagnostics.jacobian_norm import jacobian_norm
+from deq_keras.diagnostics.spectral_radius import spectral_radius
 from deq_keras.diagnostics.subject import (
     encoder,
-    linearized_solution,
+    linearize_solution,
     single_layer,
 )
 from deq_keras.solvers import DIVERGED, SolveRequest
@@ -55,7 +65,7 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
     vector-Jacobian products.
 
     At the end of a training with a gradient of plain steps, such as the default, warns
-    if twice the layer's budget changes the equilibria by more than 5 % in the mean:
+    if the layer's budget once more changes the equilibria by more than 5 % in the mean:
     then scores depend on the budget. With a gradient at the equilibrium, warns if the
     log `{layer}_loss_error` is above 2 % of the loss: then they depend on the
     tolerance.
@@ -90,7 +100,14 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         [Bai, Koltun and Kolter, 2021](https://arxiv.org/abs/2106.14342), figure 1.
     """
 
-    def __init__(self, model, inputs, max_iter=30, num_iterations=100, freq=1):
+    def __init__(
+        self,
+        model: keras.layers.Layer,
+        inputs: Nest | Callable[[], Nest],
+        max_iter: int = 30,
+        num_iterations: int = 100,
+        freq: int = 1,
+    ) -> None:
         super().__init__()
         if inputs is None:
             raise ValueError(
@@ -103,37 +120,35 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         self.max_iter = check_count("max_iter", max_iter)
         self.num_iterations = check_count("num_iterations", num_iterations)
         self.freq = check_count("freq", freq)
-        self._measure = None
+        self._measure: Any = None
         self._has_warned = False
 
-    def on_train_begin(self, logs=None):
-        self._measure = compiled(self._means, reduce_retracing=True)
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._measure = compile_function(self._measurements, reduce_retracing=True)
         self._has_warned = False
 
-    def on_epoch_end(self, epoch, logs=None):
-        if epoch % self.freq == 0:
-            with full_float32():
-                measured, input_spread = self._measure(*self._samples())
-            self._warn_if_equal(float(measured["state_spread"]), float(input_spread))
-            for name, value in measured.items():
-                logs[f"{self.layer.name}_{name}"] = float(value)
-
-    def _warn_if_equal(self, spread, input_spread):
-        if self._has_warned or not spread < _SMALLEST_SPREAD:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch % self.freq != 0:
             return
-        if input_spread > _SPREAD_OF_INPUTS:
+        with full_float32():
+            measurements, input_spread = self._measure(*self._layer_inputs())
+        for name, value in measurements.items():
+            logs[f"{self.layer.name}_{name}"] = float(value)
+        spread = float(measurements["state_spread"])
+        is_small = spread < _SMALLEST_SPREAD and input_spread > _SPREAD_OF_INPUTS
+        if is_small and not self._has_warned:
             self._has_warned = True
             warnings.warn(
                 f"The states of the layer {self.layer.name!r} hardly depend on the "
                 f"inputs: those of different samples differ by {spread:.1%} of their "
-                f"norm, and the inputs of the layer by {input_spread:.0%}. A small "
-                "residual does not show this. If the cell normalizes its state, "
+                f"norm, and the inputs of the layer by {float(input_spread):.0%}. A "
+                "small residual does not show this. If the cell normalizes its state, "
                 "normalize the inputs of the layer, too, for example with "
                 "LayerNormalization; else use a smaller learning rate.",
-                stacklevel=3,
+                stacklevel=2,
             )
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Any = None) -> None:
         layer, logs = self.layer, logs or {}
         error = logs.get(f"{layer.name}_loss_error", 0.0)
         loss = logs.get("loss", math.inf)
@@ -148,7 +163,7 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         # Unrolled steps are trained for their budget only.
         if layer.gradient.uses_solver:
             return
-        change = float(compiled(self._change)(*self._samples()))
+        change = float(compile_function(self._change)(*self._layer_inputs()))
         if change > _LARGEST_CHANGE:
             budget = layer.solver.max_iter
             warnings.warn(
@@ -161,25 +176,20 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
                 stacklevel=2,
             )
 
-    def _samples(self):
-        """Returns the inputs as tensors, and the masks of their leaves."""
+    def _layer_inputs(self) -> tuple[Nest, Nest]:
+        """Returns the inputs of the layer as tensors, and their masks."""
         inputs = self.inputs() if callable(self.inputs) else self.inputs
-        masks = [getattr(leaf, "_keras_mask", None) for leaf in tree.flatten(inputs)]
+        inputs = encoder(self.subject)(inputs)
+        masks = keras_masks(inputs)  # The arguments of a compiled function have none.
         return tree.map_structure(tf.convert_to_tensor, inputs), masks
 
-    def _encoded(self, inputs, masks):
-        # The arguments of a compiled function are other tensors, without their masks.
-        for leaf, mask in zip(tree.flatten(inputs), masks, strict=True):
-            if mask is not None:
-                leaf._keras_mask = mask
-        return encoder(self.subject)(inputs)
-
-    def _change(self, inputs, masks):
-        """Returns |z' - z| / |z'| for z at the budget of the layer and z' at twice the
-        budget, the mean over the samples that did not fail."""
-        encoded, budget = self._encoded(inputs, masks), self.layer.solver.max_iter
-        near = self.layer.solve(encoded)
-        far = self.layer.solve(encoded, SolveRequest(max_iter=2 * budget))
+    def _change(self, inputs: Nest, masks: Nest) -> tf.Tensor:
+        """Returns |z' - z| / |z'| for z at the budget of the layer and z' after the
+        same budget once more, the mean over the samples that did not fail."""
+        layer, solver = self.layer, self.layer.solver
+        problem = layer.problem(inputs, masks)
+        near = solver.solve(problem, layer.request(problem))
+        far = solver.solve(problem, layer.request(problem, SolveRequest(near.value)))
         structure = StateStructure(far.value)
         one, other = structure.to_matrix(near.value), structure.to_matrix(far.value)
         changes = tf.math.divide_no_nan(row_norms(other - one), row_norms(other))
@@ -188,13 +198,13 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         total, count = nonfinite.finite_total(changes, changes.dtype.name)
         return tf.math.divide_no_nan(total, count)
 
-    def _means(self, inputs, masks):
-        encoded = self._encoded(inputs, masks)
-        solution, linearization = linearized_solution(
-            self.layer, encoded, self.max_iter
+    def _measurements(
+        self, inputs: Nest, masks: Nest
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        solution, linearization = linearize_solution(
+            self.layer, inputs, self.max_iter, masks
         )
         is_counted = tf.not_equal(solution.status, DIVERGED)
-        mask = linearization.mask
         radius = spectral_radius(linearization, max_iter=self.num_iterations, tol=_TOL)
         norm = jacobian_norm(linearization)
         state_size = tf.add_n(
@@ -205,18 +215,18 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         norms, num_norms = nonfinite.finite_total(norm, norm.dtype.name)
         found = tf.cast(radius.converged, norm.dtype)
         total = tf.reduce_sum(tf.where(radius.converged, radius.value, 0.0))
-        measured = {
+        measurements = {
             "spectral_radius": total / tf.reduce_sum(found),
             "spectral_radius_converged": tf.reduce_mean(found),
             "jacobian_norm": norms
             / num_norms
             / tf.cast(tf.sqrt(state_size), norm.dtype),
-            "state_spread": _spread(solution.point, is_counted, mask),
+            "state_spread": _spread(solution.point, is_counted, linearization.mask),
         }
-        return measured, _spread(encoded, is_counted, None)
+        return measurements, _spread(inputs, is_counted, None)
 
 
-def _spread(nest, is_counted, mask):
+def _spread(nest: Nest, is_counted: tf.Tensor, mask: Nest) -> tf.Tensor:
     """Returns the distance of samples from their mean, relative to their norm."""
     distance = norm = 0.0
     for leaf in tree.flatten(nest):

@@ -2,17 +2,19 @@
 
 import importlib.util
 import os
-import time
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from deq_keras.core import replicas
 from deq_keras.core.checks import check_count
-from deq_keras.core.graphs import compiled
+from deq_keras.core.graphs import compile_function
+from deq_keras.core.structure import Nest
 from deq_keras.diagnostics import StepTimer
-from deq_keras.solvers import SolveRequest
+from deq_keras.layers import DEQ
+from deq_keras.solvers import Solution
 
 # Lower bound of residuals, below the rounding error. The logarithm of 0 is infinite.
 _SMALLEST = 1e-30
@@ -31,10 +33,6 @@ class EquilibriumSummaries(keras.callbacks.Callback):
       1, 2, 4, ... evaluations.
     - `{layer}/time_share/f`, `solver` and `gradient`, fractions of the time of a
       training step of the layer; see below.
-    - `{layer}/samples_per_second`, the samples that the layer solves per second of
-      training, from the first to the last step of the epoch. It includes waiting for
-      data, but not compilation, validation and callbacks. Samples count once per call
-      of the layer.
     - `{layer}/phase`, a text with the layer's strategies, at the start of `fit`.
 
     In the 1st, 2nd, 4th, 8th, ... and last of these epochs, the callback also writes a
@@ -81,8 +79,15 @@ class EquilibriumSummaries(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, layer, inputs, log_dir, max_iter=30, freq=1, draw=None, phase=None
-    ):
+        self,
+        layer: DEQ,
+        inputs: Callable[[], Nest],
+        log_dir: str | os.PathLike | tf.summary.SummaryWriter,
+        max_iter: int = 30,
+        freq: int = 1,
+        draw: Callable[[np.ndarray], np.ndarray] | None = None,
+        phase: str | None = None,
+    ) -> None:
         super().__init__()
         if not callable(inputs):
             raise ValueError(
@@ -101,12 +106,13 @@ class EquilibriumSummaries(keras.callbacks.Callback):
             raise ImportError(
                 "`EquilibriumSummaries` needs a package: pip install tensorboard"
             )
-        self._throughput = _Throughput(layer)
-        self._solve = self._timer = self._writer = None
+        self._solve: Any = None
+        self._timer: Any = None
+        self._writer: Any = None
         self._phase_is_new = False
 
-    def on_train_begin(self, logs=None):
-        self._solve = compiled(self._solutions)
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._solve = compile_function(self._solve_twice)
         self._timer = StepTimer(self.layer, self.model.jit_compile)
         self._writer = self.log_dir
         if isinstance(self.log_dir, str):
@@ -114,86 +120,65 @@ class EquilibriumSummaries(keras.callbacks.Callback):
             self._writer = tf.summary.create_file_writer(folder)
         self._phase_is_new = True
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Any = None) -> None:
         self._writer.flush()
         if self._writer is not self.log_dir:
             self._writer.close()
 
-    def on_epoch_begin(self, epoch, logs=None):
-        self._throughput.begin()
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self._phase_is_new:
             self._phase_is_new = False
+            # The phase and the layer's strategies as Markdown.
+            names = ("solver", "gradient", "regularizer", "initial_state")
+            lines = [f"    {name}: {getattr(self.layer, name)!r}" for name in names]
             with self._writer.as_default(epoch):
-                tf.summary.text(self._tag("phase"), self._strategies())
+                text = "\n".join([self.phase or "fit", "", *lines])
+                tf.summary.text(f"{self.layer.name}/phase", text)
 
-    def on_train_batch_end(self, batch, logs=None):
-        self._throughput.step()
-
-    def on_test_begin(self, logs=None):
-        # Reads the count before Keras resets the metric.
-        self._throughput.end()
-
-    def on_epoch_end(self, epoch, logs=None):
-        self._throughput.end()
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if epoch % self.freq == 0:
             with self._writer.as_default(epoch):
                 self._write(epoch)
             self._writer.flush()
 
-    def _write(self, epoch):
-        # `stopped` shows how the layer solves. `trace` continues after its tolerance,
-        # so that the curves of all epochs have the same length.
-        inputs = self.inputs()
-        stopped, trace = self._solve(inputs)
-        self._write_samples(stopped)
+    def _write(self, epoch: int) -> None:
+        prefix, inputs = self.layer.name, self.inputs()
+        # 1. Histograms over samples. Non-finite residuals are ignored.
+        solution, trace = self._solve(inputs)
+        tf.summary.histogram(f"{prefix}/evaluations", solution.num_evaluations)
+        residual = np.asarray(solution.residual, "float64")
+        residual = np.maximum(residual[np.isfinite(residual)], _SMALLEST)
+        tf.summary.histogram(f"{prefix}/log10_residual", np.log10(residual))
+        # 2. Residuals over evaluations.
         quartiles = _residual_quartiles(np.asarray(trace))
         total = len(quartiles)
         for budget in range(1, total + 1):
             if _is_power_of_two(budget) or budget == total:
-                tag = self._tag(f"residual_at/{budget:03d}")
+                tag = f"{prefix}/residual_at/{budget:03d}"
                 tf.summary.scalar(tag, quartiles[budget - 1, 1])
         if _is_power_of_two(epoch + 1) or epoch + 1 == self.params["epochs"]:
-            self._write_curve(quartiles, epoch)
+            tag = f"{prefix}/residual_over_evaluations/epoch_{epoch:04d}"
+            for count, (_, median, _) in enumerate(quartiles, start=1):
+                tf.summary.scalar(tag, median, step=count)
+            if self.draw is not None and total:
+                image = self.draw(quartiles)
+                tf.summary.image(f"{prefix}/residual_curve", image[None])
+        # 3. Times.
         times = self._timer.measure(inputs)
         for part, seconds in times._asdict().items():
-            tf.summary.scalar(self._tag(f"time_share/{part}"), seconds / sum(times))
-        if self._throughput.rate is not None:
-            tf.summary.scalar(self._tag("samples_per_second"), self._throughput.rate)
+            tf.summary.scalar(f"{prefix}/time_share/{part}", seconds / sum(times))
 
-    def _write_samples(self, solution):
-        tf.summary.histogram(self._tag("evaluations"), solution.num_evaluations)
-        residual = np.asarray(solution.residual, "float64")
-        residual = residual[np.isfinite(residual)]
-        logarithm = np.log10(np.maximum(residual, _SMALLEST))
-        tf.summary.histogram(self._tag("log10_residual"), logarithm)
-
-    def _write_curve(self, quartiles, epoch):
-        tag = f"{self._tag('residual_over_evaluations')}/epoch_{epoch:04d}"
-        for count, (_, median, _) in enumerate(quartiles, start=1):
-            tf.summary.scalar(tag, median, step=count)
-        if self.draw is not None and len(quartiles):
-            image = self.draw(quartiles)
-            tf.summary.image(self._tag("residual_curve"), image[None])
-
-    def _solutions(self, inputs):
+    def _solve_twice(self, inputs: Nest) -> tuple[Solution, tf.Tensor]:
         """Returns a solution with the layer's own settings, and a trace of all
-        evaluations without a tolerance, which would end it early."""
-        full = self.layer.solve(inputs, SolveRequest(max_iter=self.max_iter, tol=0.0))
+        evaluations. A tolerance would end it early, and curves of all epochs must have
+        the same length."""
+        full = self.layer.solve(inputs, max_iter=self.max_iter, tol=0.0)
         # Unusable samples have a trace of zeros.
         trace = tf.where(tf.math.is_finite(full.residual), full.trace, float("nan"))
         return self.layer.solve(inputs), trace
 
-    def _strategies(self):
-        """Returns the phase and the layer's strategies as Markdown."""
-        names = ("solver", "gradient", "regularizer", "initial_state")
-        lines = [f"    {name}: {getattr(self.layer, name)!r}" for name in names]
-        return "\n".join([self.phase or "fit", "", *lines])
 
-    def _tag(self, name):
-        return f"{self.layer.name}/{name}"
-
-
-def _residual_quartiles(trace):
+def _residual_quartiles(trace: np.ndarray) -> np.ndarray:
     """Returns quartiles over samples of the smallest residual after each evaluation.
 
     Args:
@@ -211,56 +196,5 @@ def _residual_quartiles(trace):
     return np.quantile(best, (0.25, 0.5, 0.75), axis=1).T
 
 
-class _Throughput:
-    """Counts the samples of an epoch, from its first step to its last.
-
-    Excludes the first step, which may compile. The count comes from the layer's metric,
-    so batches can have any size.
-
-    Args:
-        layer: `DEQ` layer.
-
-    Attributes:
-        rate: Float or `None`. Samples per second of the epoch that `end` has ended.
-            `None` if it had only one step.
-    """
-
-    def __init__(self, layer):
-        # Counts every sample.
-        self._metric = next(m for m in layer.metrics if m.name.endswith("_converged"))
-        self.begin()
-
-    def begin(self):
-        """Starts an epoch."""
-        self.rate = self._first = self._last = self._first_count = None
-        self._is_open = True
-
-    def step(self):
-        """Records the end of a step."""
-        if self._first is None:
-            self._first_count = _value(self._metric.count)  # Waits for the step.
-            self._first = time.perf_counter()
-        self._last = time.perf_counter()
-
-    def end(self):
-        """Ends the epoch before the metric is reset. Further calls have no effect."""
-        if not self._is_open or self._first is None:
-            return
-        self._is_open = False
-        count = _value(self._metric.count) - self._first_count
-        if count > 0:
-            self.rate = count / (self._last - self._first)
-
-
-def _value(count):
-    """Returns the count of all replicas, assuming equal counts in all workers.
-
-    Reading the other counts would involve all workers, but a callback may run on only
-    one of them.
-    """
-    own = replicas.components(count)
-    return sum(map(float, own)) * replicas.count(count) / len(own)
-
-
-def _is_power_of_two(number):
+def _is_power_of_two(number: int) -> bool:
     return number & (number - 1) == 0

@@ -1,6 +1,7 @@
 """Warnings of a training that a loss curve does not show."""
 
 import warnings
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -45,34 +46,34 @@ class EquilibriumWarnings(keras.callbacks.Callback):
     ...     deq_keras.callbacks.EquilibriumWarnings(model)])
     """
 
-    def __init__(self, model, largest_error=0.25):
+    def __init__(self, model: keras.layers.Layer, largest_error: float = 0.25) -> None:
         super().__init__()
         self.layer = single_layer(model)
         self.largest_error = check_positive("largest_error", largest_error)
         self._has_judged = False
-        self._given = set()
+        self._given: set[str] = set()
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._has_judged = False
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: Any = None) -> None:
         # A validation resets the metrics of the training epoch.
         self._judge()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._judge()
 
-    def _judge(self):
+    def _judge(self) -> None:
         if self._has_judged:
             return
         self._has_judged = True
-        for warning in (self._no_equilibrium, self._noise):
-            message = None if warning in self._given else warning()
+        for kind, find in (("equilibrium", self._divergence), ("noise", self._noise)):
+            message = None if kind in self._given else find()
             if message is not None:
-                self._given.add(warning)
+                self._given.add(kind)
                 warnings.warn(message, stacklevel=2)
 
-    def _no_equilibrium(self):
+    def _divergence(self) -> str | None:
         layer, metrics = self.layer, self.layer._metrics_of_solves
         failed, residual = _mean(metrics.failed), _mean(metrics.residual)
         does_converge = _mean(metrics.converged) >= _FEWEST_CONVERGED
@@ -103,7 +104,7 @@ class EquilibriumWarnings(keras.callbacks.Callback):
             "on their scale. NaN weights stay NaN: build the model again."
         )
 
-    def _noise(self):
+    def _noise(self) -> str | None:
         metric = self.layer._metrics_of_solves.gradient_error
         mean = _mean(metric)
         # Other gradients do not assume an exact equilibrium.
@@ -127,7 +128,7 @@ class EquilibriumWarnings(keras.callbacks.Callback):
         )
 
 
-def _mean(metric):
+def _mean(metric: keras.metrics.Metric) -> float:
     """Returns the mean as a float, 0 without values."""
     total, count = map(tf.convert_to_tensor, (metric.total, metric.count))
     return float(tf.math.divide_no_nan(total, count))

@@ -1,10 +1,12 @@
 """A penalty whose weight follows a measurement."""
 
 import math
+from typing import Any
 
 import keras
 
 from deq_keras.core.checks import check_positive
+from deq_keras.layers import DEQ
 
 
 class PenaltyTarget(keras.callbacks.Callback):
@@ -42,7 +44,14 @@ class PenaltyTarget(keras.callbacks.Callback):
     [1.0, 4.0]
     """
 
-    def __init__(self, layer, target, monitor=None, rate=0.5, max_factor=100.0):
+    def __init__(
+        self,
+        layer: DEQ,
+        target: float,
+        monitor: str | None = None,
+        rate: float = 0.5,
+        max_factor: float = 100.0,
+    ) -> None:
         super().__init__()
         if layer.regularizer is None:
             raise ValueError(
@@ -55,7 +64,7 @@ class PenaltyTarget(keras.callbacks.Callback):
         self.rate = check_positive("rate", rate)
         self.max_factor = check_positive("max_factor", max_factor)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self.monitor not in logs:
             raise ValueError(
                 "`monitor` must be the name of a metric in the logs. Expected one of "

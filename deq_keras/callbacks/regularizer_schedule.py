@@ -1,6 +1,11 @@
 """A penalty that changes with the training step."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
+
+from deq_keras.layers import DEQ
 
 _CONTROLS = {"factor": "penalty_factor", "probability": "penalty_probability"}
 
@@ -46,7 +51,12 @@ class RegularizerSchedule(keras.callbacks.Callback):
       section 4, which increases the weight or the probability during training.
     """
 
-    def __init__(self, layer, factor=None, probability=None):
+    def __init__(
+        self,
+        layer: DEQ,
+        factor: Callable[[Any], Any] | None = None,
+        probability: Callable[[Any], Any] | None = None,
+    ) -> None:
         super().__init__()
         if layer.regularizer is None:
             raise ValueError(
@@ -67,7 +77,7 @@ class RegularizerSchedule(keras.callbacks.Callback):
             )
         self.layer = layer
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Any = None) -> None:
         steps = self.model.steps_per_execution
         if steps != 1:
             # Keras calls callbacks once per execution.
@@ -82,14 +92,14 @@ class RegularizerSchedule(keras.callbacks.Callback):
         if is_new:  # An earlier trace does not read the new variables.
             self.model.make_train_function(force=True)
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._set()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         for name in self.schedules:
             logs[f"{self.layer.name}_{name}"] = getattr(self.layer, name)
 
-    def _set(self):
+    def _set(self) -> None:
         step = self.model.optimizer.iterations
         for name, schedule in self.schedules.items():
             setattr(self.layer, name, float(schedule(step)))

@@ -1,7 +1,12 @@
 """Tuning of the step size of a splitting solver during training."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
+from deq_keras.core.structure import Nest
+from deq_keras.layers import DEQ
 from deq_keras.solvers import OperatorSplitting
 
 
@@ -37,7 +42,7 @@ class StepSizeTuning(keras.callbacks.Callback):
     - Winston and Kolter (2020), "Monotone operator equilibrium networks", appendix.
     """
 
-    def __init__(self, layer, inputs):
+    def __init__(self, layer: DEQ, inputs: Callable[[], Nest]) -> None:
         super().__init__()
         if not isinstance(layer.solver, OperatorSplitting):
             raise ValueError(
@@ -52,8 +57,8 @@ class StepSizeTuning(keras.callbacks.Callback):
         self.layer = layer
         self.inputs = inputs
 
-    def on_epoch_end(self, epoch, logs=None):
-        solver = self.layer.solver
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        solver: Any = self.layer.solver
         tuned = self.layer.cell.tuned(solver, self.inputs())
         logs[f"{self.layer.name}_alpha"] = tuned.alpha
         if tuned.alpha != solver.alpha:

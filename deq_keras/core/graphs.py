@@ -77,7 +77,7 @@ def nodes(graph: tf.Graph) -> Iterator[Any]:
         yield from function.node_def
 
 
-def compiled(function: Callable[..., Any], **options: Any) -> Any:
+def compile_function(function: Callable[..., Any], **options: Any) -> Any:
     """Returns a `tf.function` that may be traced once for each of many models.
 
     TensorFlow counts the traces of a method over all of its instances, and warns if

@@ -37,7 +37,7 @@ class Arnoldi(NamedTuple):
         """Returns h, `(batch, slots)`."""
         return tf.gather(self.coefficients, self.size, axis=1)
 
-    def extended(self, product: Callable[[tf.Tensor], tf.Tensor]) -> "Arnoldi":
+    def extend(self, product: Callable[[tf.Tensor], tf.Tensor]) -> "Arnoldi":
         """Returns the space extended by one vector.
 
         Args:
@@ -65,7 +65,7 @@ class Arnoldi(NamedTuple):
             tf.where(place, column[..., None], self.coefficients),
         )
 
-    def restarted(self, weights: tf.Tensor, num_kept: int) -> "Arnoldi":
+    def restart(self, weights: tf.Tensor, num_kept: int) -> "Arnoldi":
         """Returns the Krylov space of a vector of this space, without a new product.
 
         Args:
@@ -83,7 +83,7 @@ class Arnoldi(NamedTuple):
             lambda inner: inner.size < num_kept,
             lambda inner: [
                 # The last coordinate, whose image is unknown, is still zero.
-                inner.extended(lambda w: tf.linalg.matvec(matrix, w[:, :slots]))
+                inner.extend(lambda w: tf.linalg.matvec(matrix, w[:, :slots]))
             ],
             [begin(tf.pad(weights, [[0, 0], [0, 1]]), num_kept)],
         )

@@ -124,8 +124,16 @@ def certify(
         is_refuted = (constant >= 0) & (
             _jacobian_norm(problem, structure, state, seed) > allowed
         )
-    found = "estimated" if _is_coarse(layer.cell, structure) else "certified"
-    kind = tf.where(is_known, found, "none")
+    # Does the cell or one of its layers round more than float32 does?
+    layers = layer.cell._flatten_layers()
+    dtypes = {leaf.dtype for leaf in structure.leaves}
+    dtypes |= {tf.as_dtype(one.compute_dtype) for one in layers}
+    is_coarse = (
+        any(dtype.is_floating and dtype.size < 4 for dtype in dtypes)
+        or any(one.quantization_mode is not None for one in layers)
+        or has_tensor_float_32(dtypes)
+    )
+    kind = tf.where(is_known, "estimated" if is_coarse else "certified", "none")
     return Certificate(
         radius=tf.where(is_known & ~is_refuted, radius, float("inf")),
         kind=tf.where(is_refuted, "contradicted", kind),
@@ -160,15 +168,3 @@ def _jacobian_norm(
 
 def _unit(matrix: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(matrix, row_norms(matrix)[:, None])
-
-
-def _is_coarse(cell: Any, structure: StateStructure) -> bool:
-    """Returns whether a cell or one of its layers rounds more than float32 does."""
-    layers = cell._flatten_layers()
-    dtypes = {leaf.dtype for leaf in structure.leaves}
-    dtypes |= {tf.as_dtype(layer.compute_dtype) for layer in layers}
-    return (
-        any(dtype.is_floating and dtype.size < 4 for dtype in dtypes)
-        or any(layer.quantization_mode is not None for layer in layers)
-        or has_tensor_float_32(dtypes)
-    )

@@ -85,7 +85,13 @@ def compare_initial_states(
     - Anil et al. (2022), "Path Independent Equilibrium Models Can Better Exploit
       Test-Time Computation".
     """
-    layer, checked = single_layer(model), _checked(others)
+    layer = single_layer(model)
+    if isinstance(others, str) or not others:
+        raise ValueError(
+            "`others` must be a sequence of names, such as ('other', 'normal'). "
+            f"Received: others={others!r}."
+        )
+    sources = [None if one == _OTHER else initial_states.get(one) for one in others]
     seed_of_all = tf.constant([check_integer("seed", seed), 0])
 
     def solve(state: Nest = None, budget: int | None = max_iter) -> Prediction:
@@ -97,11 +103,17 @@ def compare_initial_states(
     predictions = [solve()]
     # The first evaluation of a solve is at its initial state.
     own = solve(budget=1).solution.point
-    for i, other in enumerate(checked):
-        if other is None:
-            state = _next_samples(predictions[0].solution.value)
+    for i, source in enumerate(sources):
+        if source is None:
+            state = predictions[0].solution.value
+            if tree.flatten(state)[0].shape[0] == 1:
+                raise ValueError(
+                    "`inputs` must have at least two samples, so that one sample can "
+                    "start at the equilibrium of another. Received: a batch of 1."
+                )
+            state = tree.map_structure(lambda leaf: tf.roll(leaf, -1, axis=0), state)
         else:
-            state = other(own, fold_in(seed_of_all, i))
+            state = source(own, fold_in(seed_of_all, i))
         predictions.append(solve(state))
     solutions = [prediction.solution for prediction in predictions]
     first = solutions[0].value
@@ -114,29 +126,6 @@ def compare_initial_states(
         tf.stack([solution.status == solvers.CONVERGED for solution in solutions]),
         tf.stack([solution.num_evaluations for solution in solutions]),
     )
-
-
-def _checked(
-    identifiers: Sequence[str | Config | InitialState],
-) -> list[InitialState | None]:
-    """Returns the initial states, with `None` for the equilibrium of another sample."""
-    if isinstance(identifiers, str) or not identifiers:
-        raise ValueError(
-            "`others` must be a sequence of names, such as ('other', 'normal'). "
-            f"Received: others={identifiers!r}."
-        )
-    return [None if one == _OTHER else initial_states.get(one) for one in identifiers]
-
-
-def _next_samples(state: Nest) -> Nest:
-    batch_size = tree.flatten(state)[0].shape[0]
-    if batch_size == 1:
-        raise ValueError(
-            "`inputs` must have at least two samples, so that one sample can start at "
-            "the equilibrium of another. "
-            "Received: a batch of 1."
-        )
-    return tree.map_structure(lambda leaf: tf.roll(leaf, -1, axis=0), state)
 
 
 def alignment_score(states: Nest, others: Nest) -> tf.Tensor:

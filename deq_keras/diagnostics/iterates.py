@@ -40,7 +40,7 @@ def iterates(model: Any, inputs: Nest, max_iter: int) -> Nest:
     states: list[Nest] = []
     problem = layer.problem(encode(inputs))
     request = layer.request(problem)
-    solve_observed(
+    solve_and_observe(
         layer.solver,
         problem,
         request,
@@ -50,7 +50,7 @@ def iterates(model: Any, inputs: Nest, max_iter: int) -> Nest:
     return tree.map_structure(lambda *leaves: tf.stack(leaves), *states[:max_iter])
 
 
-def solve_observed(
+def solve_and_observe(
     solver: FixedPointSolver,
     problem: Any,
     request: SolveRequest,

@@ -31,8 +31,8 @@ def jacobian_norm(
 
     Example:
 
-    >>> from deq_keras.core.linearization import linearize
-    >>> linearization = linearize(lambda z: 0.5 * z, tf.zeros((1, 400)))
+    >>> linearization = deq_keras.diagnostics.linearize(
+    ...     lambda z: 0.5 * z, tf.zeros((1, 400)))
     >>> abs(float(deq_keras.diagnostics.jacobian_norm(linearization)[0]) - 10.0) < 1.0
     True
     """

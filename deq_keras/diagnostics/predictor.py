@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from deq_keras.core.graphs import compiled
+from deq_keras.core.graphs import compile_function
 from deq_keras.core.request import as_max_iter, as_tol
 from deq_keras.core.structure import Nest
-from deq_keras.layers import DEQ, SolveScope
+from deq_keras.layers import SolveScope
+from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
 from deq_keras.solvers import Solution
 
 
@@ -74,23 +75,20 @@ class Predictor:
 
     def __init__(self, model: keras.layers.Layer) -> None:
         self.model = model
-        self._predict = compiled(self._traced, reduce_retracing=True)
+        self._predict = compile_function(self._call, reduce_retracing=True)
 
     def __call__(
         self, inputs: Nest, max_iter: int | None = None, tol: float | None = None
     ) -> Prediction:
-        budget = (
-            None if max_iter is None else tf.convert_to_tensor(as_max_iter(max_iter))
-        )
-        tolerance = None if tol is None else tf.convert_to_tensor(as_tol(tol))
-        solvers = tuple(
-            layer.solver
-            for layer in self.model._flatten_layers()
-            if isinstance(layer, DEQ)
-        )
-        return Prediction(*self._predict(inputs, budget, tolerance, solvers))
+        # A Python number would be a new function for each budget.
+        if max_iter is not None:
+            max_iter = tf.convert_to_tensor(as_max_iter(max_iter))
+        if tol is not None:
+            tol = tf.convert_to_tensor(as_tol(tol))
+        solvers = tuple(layer.solver for layer in equilibrium_layers(self.model))
+        return Prediction(*self._predict(inputs, max_iter, tol, solvers))
 
-    def _traced(
+    def _call(
         self, inputs: Nest, max_iter: Any, tol: Any, solvers: tuple
     ) -> tuple[Nest, dict[str, Solution]]:
         # Another solver must not run the function of the previous one.

@@ -32,13 +32,9 @@ def rank_correlation(first: Any, second: Any) -> float:
             "`first` and `second` must be vectors of one length, at least 2. Received: "
             f"shapes {first.shape} and {second.shape}."
         )
-    x, y = (_ranks(vector) - (len(vector) + 1) / 2 for vector in (first, second))
-    scale = np.sqrt(np.sum(x**2) * np.sum(y**2))
-    return float(np.sum(x * y) / scale) if scale > 0 else float("nan")
-
-
-def _ranks(vector: np.ndarray) -> np.ndarray:
-    """Returns ranks, which start at 1."""
-    _, index, counts = np.unique(vector, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[index]
+    ranks = []
+    for vector in (first, second):
+        _, index, counts = np.unique(vector, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[index])
+    with np.errstate(divide="ignore", invalid="ignore"):  # A constant has no variance.
+        return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

@@ -16,7 +16,7 @@ from deq_keras.core.structure import Nest, StateStructure
 from deq_keras.diagnostics.arnoldi import Arnoldi, begin
 from deq_keras.diagnostics.subject import (
     encoder,
-    linearized_solution,
+    linearize_solution,
     single_layer,
 )
 
@@ -118,10 +118,9 @@ def spectral_radius(
     >>> _ = model(x)
     >>> deq_keras.diagnostics.spectral_radius(model, x).value.shape
     TensorShape([2])
-    >>> from deq_keras.core.linearization import linearize
     >>> rotation = 0.9 * tf.constant([[0.0, -1.0], [1.0, 0.0]])
     >>> result = deq_keras.diagnostics.spectral_radius(
-    ...     linearize(lambda z: z @ rotation, tf.zeros((1, 2))))
+    ...     deq_keras.diagnostics.linearize(lambda z: z @ rotation, tf.zeros((1, 2))))
     >>> round(float(result.value[0]), 3)
     0.9
 
@@ -150,7 +149,7 @@ def spectral_radius(
     linearization = subject
     if inputs is not None:
         layer = single_layer(subject)
-        linearization = linearized_solution(layer, encoder(subject)(inputs))[1]
+        linearization = linearize_solution(layer, encoder(subject)(inputs))[1]
     structure = StateStructure(linearization.point)
     product = functools.partial(matrix_vjp, linearization, structure)
     rounding = product_epsilon(leaf.dtype for leaf in structure.leaves)
@@ -170,7 +169,7 @@ def spectral_radius(
 
     def iterate(*variables: Any) -> _State:
         state = _State(*variables)
-        count, space = state.num_iterations + 1, state.space.extended(product)
+        count, space = state.num_iterations + 1, state.space.extend(product)
         state = state._replace(num_iterations=count, space=space)
         is_due = (count == max_iter) | (space.size % _CHECK_EVERY == 0)
         return tf.cond(
@@ -202,7 +201,12 @@ def _update_estimates(state: _State, tol: float, rounding: float) -> _State:
     space, is_active, dtype = state.space, state.is_active, state.value.dtype
     is_finite = nonfinite.finite_rows(space.coefficients)
     is_used = (is_finite & is_active)[:, None, None]
-    projection = _jittered(tf.where(is_used, space.projection, 0.0))
+    projection = tf.where(is_used, space.projection, 0.0)
+    # Noise slightly above the rounding error: exactly equal eigenvalues would have an
+    # infinite sensitivity.
+    noise = np.random.default_rng(0).standard_normal(projection.shape[1:])
+    eps = np.finfo(projection.dtype.as_numpy_dtype).eps
+    projection = tf.cast(projection, tf.float64) * (1 + _JITTER * eps * noise)
     if is_compiled_by_xla():
         raise ValueError(
             "`spectral_radius` computes eigenvalues, which XLA does not support. Call "
@@ -225,7 +229,7 @@ def _update_estimates(state: _State, tol: float, rounding: float) -> _State:
         num_iterations=state.num_iterations,
         space=tf.cond(
             tf.equal(space.size, projection.shape[1]),
-            lambda: space.restarted(_filter(values, projection, num_kept), num_kept),
+            lambda: space.restart(_filter(values, projection, num_kept), num_kept),
             lambda: space,
         ),
         is_active=is_active & ~(converged | is_closed),
@@ -233,16 +237,6 @@ def _update_estimates(state: _State, tol: float, rounding: float) -> _State:
         residual=tf.where(is_active, residual, state.residual),
         converged=state.converged | (is_active & converged),
     )
-
-
-def _jittered(projection: tf.Tensor) -> tf.Tensor:
-    """Casts to double precision and adds noise slightly above the rounding error.
-
-    Exactly equal eigenvalues would have an infinite sensitivity.
-    """
-    noise = np.random.default_rng(0).standard_normal(projection.shape[1:])
-    eps = np.finfo(projection.dtype.as_numpy_dtype).eps
-    return tf.cast(projection, tf.float64) * (1 + _JITTER * eps * noise)
 
 
 def _dominant(

@@ -9,8 +9,9 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import replicas
-from deq_keras.core.graphs import compiled
+from deq_keras.core.graphs import compile_function
 from deq_keras.core.structure import Nest
+from deq_keras.layers.equilibrium.cell_problem import cast_floating
 
 _ROUNDS = 3
 
@@ -57,10 +58,10 @@ class StepTimer:
     def __init__(self, layer: Any, jit_compile: bool = False) -> None:
         self._layer = layer
         self._evaluate, self._forward, self._step = (
-            compiled(part, jit_compile=jit_compile)
-            for part in (self._evaluate_only, self._forward_only, self._whole_step)
+            compile_function(part, jit_compile=jit_compile)
+            for part in (self._evaluate_f, self._call_layer, self._train)
         )
-        self._begin = compiled(self._begun)
+        self._begin = compile_function(self._initial_state)
 
     def measure(self, inputs: Nest) -> StepTime:
         """Measures the `StepTime` of a batch. The first call compiles.
@@ -70,7 +71,7 @@ class StepTimer:
         """
         # The three functions contain each other: f alone, then the solver around it,
         # then the gradient. Differences of their times are the components.
-        inputs = tree.map_structure(self._cast, inputs)
+        inputs = cast_floating(self._layer.compute_dtype, inputs)
         state, injection = self._begin(inputs)
         _, num_evaluations = self._forward(inputs)
         count = tf.cast(tf.round(num_evaluations), tf.int32)
@@ -79,25 +80,19 @@ class StepTimer:
             lambda: self._forward(inputs),
             lambda: self._step(inputs),
         )
-        rounds = [[_seconds(call) for call in calls] for _ in range(_ROUNDS)]
         # The minimum excludes compilation and other load of the machine.
-        evaluate, forward, step = map(float, np.min(rounds, axis=0))
+        evaluate, forward, step = (
+            min(_measure_seconds(call) for _ in range(_ROUNDS)) for call in calls
+        )
         forward = min(forward, step)
         evaluate = min(evaluate, forward)
         return StepTime(evaluate, forward - evaluate, step - forward)
 
-    def _cast(self, leaf: Any) -> tf.Tensor:
-        leaf = tf.convert_to_tensor(leaf)
-        is_float = leaf.dtype.is_floating
-        return tf.cast(leaf, self._layer.compute_dtype) if is_float else leaf
-
-    def _begun(self, inputs: Nest) -> tuple[Nest, Nest]:
+    def _initial_state(self, inputs: Nest) -> tuple[Nest, Nest]:
         problem = self._layer.problem(inputs)
         return self._layer.request(problem).initial_state, problem.injection
 
-    def _evaluate_only(
-        self, state: Nest, injection: Nest, count: tf.Tensor
-    ) -> tf.Tensor:
+    def _evaluate_f(self, state: Nest, injection: Nest, count: tf.Tensor) -> tf.Tensor:
         problem = self._layer.problem(injection=injection)
         _, state = tf.while_loop(
             lambda index, state: index < count,
@@ -106,7 +101,7 @@ class StepTimer:
         )
         return _sum(state)
 
-    def _forward_only(self, inputs: Nest) -> tuple[tf.Tensor, tf.Tensor]:
+    def _call_layer(self, inputs: Nest) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns a scalar that depends on the state, and the mean evaluations."""
         with self._without_effects():
             state = self._layer(inputs, training=True)
@@ -115,7 +110,7 @@ class StepTimer:
             name = next(name for name in names if name.endswith("_evaluations"))
             return _sum(state), names[name].result()
 
-    def _whole_step(self, inputs: Nest) -> tf.Tensor:
+    def _train(self, inputs: Nest) -> tf.Tensor:
         leaves = [leaf for leaf in tree.flatten(inputs) if leaf.dtype.is_floating]
         with self._without_effects() as scope:
             with tf.GradientTape() as tape:
@@ -145,7 +140,7 @@ def _sum(tensors: Nest) -> tf.Tensor:
     )
 
 
-def _seconds(call: Any) -> float:
+def _measure_seconds(call: Any) -> float:
     start = time.perf_counter()
     tree.map_structure(np.asarray, call())  # Waits for the device.
     return time.perf_counter() - start

@@ -1,7 +1,8 @@
 """The equilibrium layer of a model, and the inputs that the layer receives."""
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -11,7 +12,7 @@ from keras import tree
 from deq_keras.core import nonfinite
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.structure import Nest
-from deq_keras.layers import DEQ
+from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
 from deq_keras.solvers import Solution, SolveRequest
 
 # Packages whose functional and sequential models compute what their graph says.
@@ -72,8 +73,7 @@ def single_layer(model: Any) -> Any:
     Raises:
         ValueError: If the model does not have exactly one.
     """
-    layers = model._flatten_layers() if isinstance(model, keras.layers.Layer) else ()
-    found = [layer for layer in layers if isinstance(layer, DEQ)]
+    found = equilibrium_layers(model) if isinstance(model, keras.layers.Layer) else []
     if len(found) != 1:
         raise ValueError(
             "Expected a DEQ layer, or a model with one DEQ layer. Pass the layer "
@@ -93,7 +93,7 @@ def encoder(model: Any) -> Callable[[Nest], Nest]:
         ValueError: If the layer is in a model of another kind.
     """
     layer = single_layer(model)
-    try:
+    with _functional_only(model, "inputs of a DEQ layer"):
         levels = _levels(model, layer)
         arguments = [_called_with(node, "inputs") for _, node in levels]
         mask = _called_with(levels[-1][1], "mask") if levels else None
@@ -103,17 +103,16 @@ def encoder(model: Any) -> Callable[[Nest], Nest]:
             keras.Model(_ends(outer)[0], argument)
             for (outer, _), argument in zip(levels, arguments, strict=True)
         ]
-    except (AttributeError, LookupError, StopIteration, ValueError) as error:
-        raise ValueError(
-            "The inputs of a DEQ layer can be computed only in functional and "
-            "sequential models that are built. Pass the layer itself, and its "
-            f"inputs. Received: {type(model).__name__} {model.name!r}. "
-            f"Error: {error}"
-        ) from error
 
     def encode(inputs: Nest) -> Nest:
         encoded = functools.reduce(lambda x, one: one(x), models, inputs)
-        return encoded if mask is None else _with_mask(*encoded)
+        if mask is None:
+            return encoded
+        # Attach the mask of the call to the inputs, as Keras does.
+        encoded, encoded_mask = encoded
+        encoded = tree.map_structure(tf.identity, encoded)
+        tree.flatten(encoded)[0]._keras_mask = encoded_mask
+        return encoded
 
     return encode
 
@@ -129,22 +128,27 @@ def head(model: Any) -> Callable[[Nest], Nest]:
             model do not depend on the output of the layer alone.
     """
     layer = single_layer(model)
-    try:
+    with _functional_only(model, "outputs of a model from the output of its DEQ layer"):
         models = [
             keras.Model(node.output_tensors, _copies(_ends(outer)[1], node))
             for outer, node in reversed(_levels(model, layer))
         ]
-    except (AttributeError, LookupError, StopIteration, ValueError) as error:
-        raise ValueError(
-            "The outputs of a model can be computed from the output of its DEQ layer "
-            "only in functional and sequential models that are built, and in which "
-            "nothing leads around the layer, such as a mask that a later layer uses. "
-            "Pass the layer itself, and its inputs. "
-            f"Received: {type(model).__name__} {model.name!r}. Error: {error}"
-        ) from error
     return lambda state: functools.reduce(
         lambda x, one: one(tree.flatten(x)), models, state
     )
+
+
+@contextlib.contextmanager
+def _functional_only(model: Any, results: str) -> Iterator[None]:
+    try:
+        yield
+    except (AttributeError, LookupError, StopIteration, ValueError) as error:
+        raise ValueError(
+            f"The {results} can be computed only in functional and sequential models "
+            "that are built, and in which nothing leads around the layer, such as a "
+            "mask that a later layer uses. Pass the layer itself, and its inputs. "
+            f"Received: {type(model).__name__} {model.name!r}. Error: {error}"
+        ) from error
 
 
 def _copies(outputs: Nest, node: Any) -> Nest:
@@ -193,13 +197,6 @@ def _called_with(node: Any, name: str) -> Any:
     return leaves[0] if name == "mask" and len(leaves) == 1 else found
 
 
-def _with_mask(inputs: Nest, mask: tf.Tensor) -> Nest:
-    """Attaches the mask of a call to its inputs, as Keras attaches masks."""
-    inputs = tree.map_structure(tf.identity, inputs)
-    tree.flatten(inputs)[0]._keras_mask = mask
-    return inputs
-
-
 def _ends(model: Any) -> tuple[Nest, Nest]:
     """Returns the symbolic inputs and outputs of a functional or sequential model."""
     if isinstance(model, keras.Sequential):
@@ -207,8 +204,8 @@ def _ends(model: Any) -> tuple[Nest, Nest]:
     return model.input, model.output
 
 
-def linearized_solution(
-    layer: Any, inputs: Nest, max_iter: int | None = None
+def linearize_solution(
+    layer: Any, inputs: Nest, max_iter: int | None = None, mask: Nest = None
 ) -> tuple[Solution, Linearization]:
     """Solves a `DEQ` layer and linearizes f at the solution.
 
@@ -216,10 +213,12 @@ def linearized_solution(
 
     Args:
         layer: `DEQ` layer.
-        inputs: Its inputs. A mask that Keras attached to them is used.
+        inputs: Its inputs.
         max_iter: Budget of the solve. `None`: the budget of the layer.
+        mask: Their mask. `None`: the mask that Keras attached to them.
     """
-    solution = layer.solve(inputs, SolveRequest(max_iter=max_iter))
-    problem = layer.problem(inputs)
+    problem = layer.problem(inputs, mask)
+    request = layer.request(problem, SolveRequest(max_iter=max_iter))
+    solution = layer.solver.solve(problem, request)
     linearization = problem.linearize(solution.point)
     return solution, nonfinite.undefined_linearization(linearization, problem.is_usable)

@@ -1,5 +1,7 @@
 """Means that equilibrium layers record."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -26,12 +28,12 @@ class RunningMean(keras.metrics.Metric):
     2.0
     """
 
-    def __init__(self, name="running_mean", dtype="float32"):
+    def __init__(self, name: str = "running_mean", dtype: Any = "float32") -> None:
         super().__init__(name=name, dtype=dtype)
         self.total = self.add_total("total")
         self.count = self.add_total("count")
 
-    def add_total(self, name):
+    def add_total(self, name: str) -> keras.Variable:
         """Returns a variable, the sum over replicas of what is added to it.
 
         In the call of a layer with mixed precision, Keras reads the variables of
@@ -52,17 +54,17 @@ class RunningMean(keras.metrics.Metric):
                 name=name,
             )
 
-    def update_state(self, values, sample_weight=None):
+    def update_state(self, values: Any, sample_weight: Any = None) -> None:
         del sample_weight
         values = ops.cast(values, self.dtype)
         total, count = nonfinite.finite_total(values, self.dtype)
         self.total.assign_add(total)
         self.count.assign_add(count)
 
-    def result(self):
+    def result(self) -> Any:
         return self.total / self.count
 
-    def reset_state(self):
+    def reset_state(self) -> None:
         self.total.assign(0.0)
         self.count.assign(0.0)
 
@@ -93,19 +95,17 @@ class StepMean(RunningMean):
     2.0
     """
 
-    def __init__(self, name="step_mean", dtype="float32"):
+    def __init__(self, name: str = "step_mean", dtype: Any = "float32") -> None:
         super().__init__(name=name, dtype=dtype)
         self.is_updated = True
 
-    def result(self):
-        return super().result() if self._has_result() else {}
-
-    def _has_result(self):
+    def result(self) -> Any:
         # `is_updated` is only valid while a step is traced. Elsewhere, an empty metric
         # indicates that no step updates it: Keras resets metrics before an evaluation.
+        has_result = self.is_updated
         if tf.executing_eagerly():
-            return float(tf.convert_to_tensor(self.count)) > 0
-        return self.is_updated
+            has_result = float(tf.convert_to_tensor(self.count)) > 0
+        return super().result() if has_result else {}
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -128,12 +128,12 @@ class GradientError(StepMean):
         adjoint: `RunningMean` of the errors that adjoint solves cause.
     """
 
-    def __init__(self, name="gradient_error", dtype="float32"):
+    def __init__(self, name: str = "gradient_error", dtype: Any = "float32") -> None:
         super().__init__(name, dtype)
         self.forward = RunningMean("forward", dtype)
         self.adjoint = RunningMean("adjoint", dtype)
 
-    def update_state(self, forward_error, adjoint_error):
+    def update_state(self, forward_error: Any, adjoint_error: Any) -> None:  # type: ignore[override]
         """Adds the errors of a batch.
 
         Args:
@@ -145,7 +145,7 @@ class GradientError(StepMean):
         self.forward.update_state(forward_error)
         self.adjoint.update_state(adjoint_error)
 
-    def reset_state(self):
+    def reset_state(self) -> None:
         super().reset_state()
         self.forward.reset_state()
         self.adjoint.reset_state()

@@ -1,6 +1,7 @@
 """Scores of language models, reasoners and image restorers."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -30,10 +31,12 @@ class ExactMatch(RunningMean):
     0.5
     """
 
-    def __init__(self, name="exact_match", dtype="float32"):
+    def __init__(self, name: str = "exact_match", dtype: Any = "float32") -> None:
         super().__init__(name=name, dtype=dtype)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(  # type: ignore[override]
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> None:
         """Adds samples.
 
         Args:
@@ -44,20 +47,19 @@ class ExactMatch(RunningMean):
                 Positions with weight zero are ignored, and so are samples in which all
                 weights are zero.
         """
-        answer = ops.argmax(y_pred, axis=-1)
-        if len(y_true.shape) != len(answer.shape):
+        prediction = ops.argmax(y_pred, axis=-1)
+        if len(y_true.shape) != len(prediction.shape):
             raise ValueError(
                 "`y_true` must be classes (batch, *positions) for scores (batch, "
                 f"*positions, classes). Received: y_true of shape {y_true.shape}, "
                 f"y_pred of shape {y_pred.shape}."
             )
-        is_right = ops.equal(answer, ops.cast(y_true, answer.dtype))
+        is_right = ops.equal(prediction, ops.cast(y_true, prediction.dtype))
         counts = ops.ones_like(is_right)
         if sample_weight is not None:
-            weight = ops.convert_to_tensor(sample_weight)
-            missing = len(is_right.shape) - len(weight.shape)
-            weight = ops.reshape(weight, (*ops.shape(weight), *[1] * missing))
-            counts = ops.logical_and(counts, ops.not_equal(weight, 0))
+            counts = ops.logical_and(
+                counts, _with_rank_of(is_right, sample_weight) != 0
+            )
         positions = tuple(range(1, len(is_right.shape)))
         is_right = ops.all(ops.logical_or(is_right, ~counts), axis=positions)
         has_any = ops.any(counts, axis=positions)
@@ -86,10 +88,12 @@ class Perplexity(RunningMean):
     4.0
     """
 
-    def __init__(self, name="perplexity", dtype="float32"):
+    def __init__(self, name: str = "perplexity", dtype: Any = "float32") -> None:
         super().__init__(name=name, dtype=dtype)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(  # type: ignore[override]
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> None:
         """Adds losses.
 
         Args:
@@ -102,14 +106,11 @@ class Perplexity(RunningMean):
         losses = ops.cast(y_pred, self.dtype)
         weights = ops.ones_like(losses)
         if sample_weight is not None:
-            weight = ops.cast(sample_weight, self.dtype)
-            missing = len(losses.shape) - len(weight.shape)
-            # Trailing axes, so that a weight per sample never meets the positions.
-            weights *= ops.reshape(weight, (*ops.shape(weight), *[1] * missing))
+            weights *= ops.cast(_with_rank_of(losses, sample_weight), self.dtype)
         self.total.assign_add(ops.sum(weights * losses))
         self.count.assign_add(ops.sum(weights))
 
-    def result(self):
+    def result(self) -> Any:
         return ops.exp(super().result())
 
 
@@ -137,11 +138,15 @@ class PeakSignalToNoiseRatio(RunningMean):
     20.0
     """
 
-    def __init__(self, max_value=1.0, name="psnr", dtype="float32"):
+    def __init__(
+        self, max_value: float = 1.0, name: str = "psnr", dtype: Any = "float32"
+    ) -> None:
         super().__init__(name=name, dtype=dtype)
         self.max_value = check_positive("max_value", max_value)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(  # type: ignore[override]
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> None:
         """Adds images.
 
         Args:
@@ -164,5 +169,13 @@ class PeakSignalToNoiseRatio(RunningMean):
         self.total.assign_add(ops.sum(ops.where(weights > 0, weights * ratios, 0)))
         self.count.assign_add(ops.sum(weights))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "max_value": self.max_value}
+
+
+def _with_rank_of(tensor: Any, weight: Any) -> Any:
+    """Returns weights with trailing axes, so that a weight of a sample never meets the
+    positions."""
+    weight = ops.convert_to_tensor(weight)
+    missing = len(tensor.shape) - len(weight.shape)
+    return ops.reshape(weight, (*ops.shape(weight), *[1] * missing))

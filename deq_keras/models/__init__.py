@@ -3,7 +3,7 @@
 import deq_keras.tokenizers  # noqa: F401  Registers the tokenizers of saved models.
 from deq_keras.models.continuous_batching import (
     ContinuousBatchingModel,
-    SearchSegment,
+    SolveSegment,
 )
 from deq_keras.models.deq_transformer import (
     DEQTransformerBackbone,
@@ -73,8 +73,8 @@ __all__ = [
     "NextTokenLossModel",
     "ReasonerBackbone",
     "ReasonerTagger",
-    "SearchSegment",
     "SegmentReading",
+    "SolveSegment",
     "TransformerXLBackbone",
     "TransformerXLCausalLM",
     "UntiedLayers",

@@ -23,7 +23,7 @@ _ROUNDING = 1e-6
 _PER_SAMPLE = ("value", "point", "residual", "status", "num_evaluations")
 
 
-def compiled(function: Callable, regime: str) -> Callable:
+def in_regime(function: Callable, regime: str) -> Callable:
     """Returns a function as it runs eagerly, in a graph or compiled by XLA."""
     if regime == "eager":
         return function
@@ -52,7 +52,7 @@ def assert_registered(cls: type) -> None:
     )
 
 
-def _check_config(component: Any, base: type, get: Callable) -> str:
+def _check_config(component: Any, base: Any, get: Callable) -> str:
     """Checks the base class and the config of a component; returns its name."""
     cls, name = type(component), f"`{type(component).__name__}`"
     assert isinstance(component, base), f"{name} is not a {base.__name__}"
@@ -113,7 +113,7 @@ def check_solver(
 
     problem = problems.tanh()
     for budget in (1, 2, 5):
-        calls = []
+        calls: list[int] = []
 
         def counting(state: Any, calls: list = calls) -> Any:
             calls.append(1)
@@ -157,15 +157,16 @@ def check_solver(
 
 
 def _solve(solver: FixedPointSolver, problem: problems.Problem, **request: Any) -> Any:
-    request = SolveRequest(problem.initial_state, **request)
-    return solver.solve(problem.function, request)
+    return solver.solve(
+        problem.function, SolveRequest(problem.initial_state, **request)
+    )
 
 
 def _check_solution(
     name: str, solver: FixedPointSolver, problem_name: str, regime: str
 ) -> None:
     problem, where = problems.ZOO[problem_name](), f"'{problem_name}' ({regime})"
-    solution = compiled(lambda: _solve(solver, problem), regime)()
+    solution = in_regime(lambda: _solve(solver, problem), regime)()
     assert np.all(solution.status == solvers.CONVERGED), (
         f"{name} does not solve {where} in {solver.max_iter} evaluations: "
         f"residual={solution.residual.numpy()}"
@@ -176,7 +177,8 @@ def _check_solution(
     if problem.equilibrium is not None:
         # (I - J)^-1 amplifies the residual of the least normal problem thirty times.
         message = f"{name} does not find the equilibrium of {where}"
-        assert_close(solution.value, problem.equilibrium, 100 * solver.tol, message)
+        tolerance = 100 * (solver.tol or 0.0)
+        assert_close(solution.value, problem.equilibrium, tolerance, message)
 
 
 def _check_samples(name: str, solver: FixedPointSolver) -> None:
@@ -191,7 +193,7 @@ def _check_samples(name: str, solver: FixedPointSolver) -> None:
         return [getattr(solution, name).numpy()[index] for name in _PER_SAMPLE]
 
     for regime in REGIMES[:2]:  # XLA may round differently for another batch.
-        run = compiled(solve, regime)
+        run = in_regime(solve, regime)
         solution = run(scale, inputs)
         for i in range(len(scale)):
             alone = run(scale[i : i + 1], inputs[i : i + 1])
@@ -205,7 +207,7 @@ def _check_samples(name: str, solver: FixedPointSolver) -> None:
             received, expected = rows(mixed, others), rows(solution, others)
             assert_close(received, expected, _ROUNDING, message)
             value, point, _, status, num_evaluations = rows(mixed, [2])
-            assert (status, num_evaluations) == (solvers.DIVERGED, 1), (
+            assert [status, num_evaluations] == [[solvers.DIVERGED], [1]], (
                 f"{name} does not stop a non-finite sample: {status=}"
             )
             assert not np.any(point) and not np.any(value), (
@@ -245,7 +247,7 @@ def check_gradient(
     case = problems.GradientCase()
     expected = case.oracle()
     for regime in REGIMES:
-        run = compiled(
+        run = in_regime(
             lambda sources: case.gradients(gradient, solver, sources), regime
         )
         sources = ("kernel", "bias", "projection", "inputs")
@@ -366,13 +368,13 @@ def check_regularizer(
     assert loss > 0, f"{name} does not penalize an f that expands"
     assert gradient is not None and np.any(gradient != 0), f"{name} has no gradient"
     for regime in REGIMES:
-        run = compiled(loss_and_gradient, regime)
+        run = in_regime(loss_and_gradient, regime)
         first, second = run(seed), run(seed)
         # XLA draws other numbers than TensorFlow for the same seed.
-        expected = (loss, gradient) if regime != "xla" else first
+        same = (loss, gradient) if regime != "xla" else first
         _assert_finite(f"{name} ({regime})", *first)
         message = f"{name} changes although its seed does not ({regime})"
-        assert_close((first, second), (expected, expected), 1e-9, message)
+        assert_close((first, second), (same, same), 1e-9, message)
     for gradient_name in ("neumann", "truncated"):
         # A failed sample has a residual and products of zero.
         kernel = tf.constant(problems.expansion()[0])

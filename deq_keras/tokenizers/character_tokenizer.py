@@ -1,5 +1,8 @@
 """A tokenizer of characters."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -41,16 +44,16 @@ class CharacterTokenizer(VocabularyTokenizer):
     unknown_token = "\ufffd"
 
     @staticmethod
-    def count(text):
+    def count(text: str) -> str:
         return text
 
     @staticmethod
-    def order(counts):
+    def order(counts: Mapping[str, int]) -> list[str]:
         """Returns the characters in the order of their code points."""
         return sorted(counts)
 
-    def split(self, texts):
+    def split(self, texts: Any) -> Any:
         return tf.strings.unicode_split(texts, "UTF-8")
 
-    def join(self, tokens):
+    def join(self, tokens: Any) -> Any:
         return tf.strings.reduce_join(tokens, axis=-1)

@@ -3,6 +3,8 @@
 import collections
 import json
 import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import tensorflow as tf
 from keras_hub.tokenizers import Tokenizer
@@ -26,16 +28,24 @@ class VocabularyTokenizer(Tokenizer):
         **kwargs: Arguments of `keras_hub.tokenizers.Tokenizer`, such as `name`.
     """
 
-    unknown_token = None
+    unknown_token: str | None = None
 
-    def __init__(self, vocabulary=None, lowercase=False, dtype="int32", **kwargs):
+    def __init__(
+        self,
+        vocabulary: Iterable[str] | None = None,
+        lowercase: bool = False,
+        dtype: Any = "int32",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(dtype=dtype, **kwargs)
         self.lowercase = lowercase
         self.file_assets = [VOCABULARY_FILE]
         self.set_vocabulary(vocabulary)
 
     @classmethod
-    def learn(cls, texts, minimum_count=1, lowercase=False):
+    def learn(
+        cls, texts: Iterable[str], minimum_count: int = 1, lowercase: bool = False
+    ) -> "VocabularyTokenizer":
         """Returns a tokenizer whose vocabulary is learned from a training text.
 
         Args:
@@ -47,7 +57,7 @@ class VocabularyTokenizer(Tokenizer):
                 `False`.
         """
         minimum_count = check_count("minimum_count", minimum_count)
-        counts = collections.Counter()
+        counts: collections.Counter = collections.Counter()
         for text in texts:
             counts.update(cls.count(text.lower() if lowercase else text))
         if minimum_count > 1:
@@ -56,32 +66,32 @@ class VocabularyTokenizer(Tokenizer):
         return cls(cls.order(counts), lowercase=lowercase)
 
     @staticmethod
-    def count(text):
+    def count(text: str) -> Iterable[str]:
         """Returns the tokens of a Python string, to count them."""
         raise NotImplementedError
 
     @staticmethod
-    def order(counts):
+    def order(counts: Mapping[str, int]) -> list[str]:
         """Returns the vocabulary of a `collections.Counter` of tokens."""
         raise NotImplementedError
 
-    def split(self, texts):
+    def split(self, texts: Any) -> Any:
         """Returns the tokens `(..., num_tokens)` of a string tensor."""
         raise NotImplementedError
 
-    def join(self, tokens):
+    def join(self, tokens: Any) -> Any:
         """Returns the texts of string tokens `(..., num_tokens)`."""
         raise NotImplementedError
 
-    def tokenize(self, inputs):
-        self._check_vocabulary()
+    def tokenize(self, inputs: Any) -> Any:
+        self.get_vocabulary()  # Raises an error without one.
         texts = tf.convert_to_tensor(inputs)
         if self.lowercase:
             texts = tf.strings.lower(texts, encoding="utf-8")
         return tf.ragged.map_flat_values(self._ids_of, self.split(texts))
 
-    def detokenize(self, inputs):
-        self._check_vocabulary()
+    def detokenize(self, inputs: Any) -> Any:
+        self.get_vocabulary()
         if isinstance(inputs, list | tuple):
             inputs = tf.ragged.constant(inputs, dtype="int32")
         tokens = tf.ragged.map_flat_values(
@@ -89,12 +99,15 @@ class VocabularyTokenizer(Tokenizer):
         )
         return python_strings(self.join(tokens))
 
-    def set_vocabulary(self, vocabulary):
+    def set_vocabulary(self, vocabulary: Iterable[str] | None) -> None:
         """Sets the list of tokens. `None` removes it."""
-        self.vocabulary = None if vocabulary is None else list(vocabulary)
+        self.vocabulary: list[str] | None = None
         if vocabulary is None:
             return
-        self._ids = {token: index for index, token in enumerate(self.vocabulary)}
+        self.vocabulary = list(vocabulary)
+        self._ids: dict[str | None, int] = {
+            token: index for index, token in enumerate(self.vocabulary)
+        }
         if len(self._ids) < len(self.vocabulary) or not self._ids:
             raise ValueError(
                 "Argument `vocabulary` must be a list of different tokens. Received: "
@@ -108,42 +121,45 @@ class VocabularyTokenizer(Tokenizer):
             default_value=self._ids.get(self.unknown_token, -1),
         )
 
-    def get_vocabulary(self):
-        self._check_vocabulary()
+    def get_vocabulary(self) -> list[str]:
+        if self.vocabulary is None:
+            raise ValueError(
+                f"`{type(self).__name__}` has no vocabulary yet. Pass the argument "
+                "`vocabulary`, or call `load_assets`."
+            )
         return list(self.vocabulary)
 
-    def vocabulary_size(self):
-        self._check_vocabulary()
-        return len(self.vocabulary)
+    def vocabulary_size(self) -> int:
+        return len(self.get_vocabulary())
 
-    def id_to_token(self, id):
-        self._check_vocabulary()
-        if not 0 <= id < len(self.vocabulary):
+    def id_to_token(self, id: int) -> str:
+        vocabulary = self.get_vocabulary()
+        if not 0 <= id < len(vocabulary):
             raise ValueError(
-                f"Argument `id` must be in the range [0, {len(self.vocabulary)}). "
+                f"Argument `id` must be in the range [0, {len(vocabulary)}). "
                 f"Received: id={id}"
             )
-        return self.vocabulary[id]
+        return vocabulary[id]
 
-    def token_to_id(self, token):
-        self._check_vocabulary()
+    def token_to_id(self, token: str) -> int:
+        self.get_vocabulary()
         if token not in self._ids:
             raise ValueError(self._lacks(token))
         return self._ids[token]
 
-    def save_assets(self, dir_path):
+    def save_assets(self, dir_path: str) -> None:
         content = json.dumps(self.get_vocabulary(), ensure_ascii=False, indent=0)
         pathlib.Path(dir_path, VOCABULARY_FILE).write_text(content, encoding="utf-8")
 
-    def load_assets(self, dir_path):
+    def load_assets(self, dir_path: str) -> None:
         file = pathlib.Path(dir_path, VOCABULARY_FILE)
         self.set_vocabulary(json.loads(file.read_text(encoding="utf-8")))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = {"vocabulary": None, "lowercase": self.lowercase}
         return {**super().get_config(), **config}
 
-    def _ids_of(self, tokens):
+    def _ids_of(self, tokens: tf.Tensor) -> tf.Tensor:
         ids = self._table.lookup(tokens)
         unknown = tf.boolean_mask(tokens, ids < 0)
         if tf.executing_eagerly() and len(unknown):
@@ -151,21 +167,14 @@ class VocabularyTokenizer(Tokenizer):
         tf.debugging.assert_equal(tf.size(unknown), 0, self._lacks("a token"))
         return tf.cast(ids, self.compute_dtype)
 
-    def _lacks(self, token):
+    def _lacks(self, token: str) -> str:
         return (
-            f"The vocabulary of {len(self.vocabulary)} tokens must have each token of "
+            f"The vocabulary of {len(self._ids)} tokens must have each token of "
             f"the text, or {self.unknown_token!r} in their place. Received: {token!r}"
         )
 
-    def _check_vocabulary(self):
-        if self.vocabulary is None:
-            raise ValueError(
-                f"`{type(self).__name__}` has no vocabulary yet. Pass the argument "
-                "`vocabulary`, or call `load_assets`."
-            )
 
-
-def python_strings(texts):
+def python_strings(texts: tf.Tensor) -> Any:
     """Converts a string tensor to a string or list of strings in eager execution.
 
     In a graph, returns the tensor unchanged, like KerasHub's tokenizers.

@@ -1,5 +1,6 @@
 """Records after which evaluations of a solve the prediction equals a reference."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -8,11 +9,11 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import nonfinite
-from deq_keras.core.graphs import compiled
+from deq_keras.core.graphs import compile_function
 from deq_keras.core.predictions import equal_predictions, read_predictions
 from deq_keras.core.problem import keras_masks
-from deq_keras.core.structure import Nest, StateStructure, where_rows
-from deq_keras.diagnostics.iterates import solve_observed
+from deq_keras.core.structure import Nest, StateStructure, where_rows, wide_dtype
+from deq_keras.diagnostics.iterates import solve_and_observe
 from deq_keras.solvers import (
     CONVERGED,
     Anderson,
@@ -47,11 +48,9 @@ class Recording(NamedTuple):
         Args:
             tol: Tolerance.
         """
-        num_evaluations, trace = (
-            tensor.numpy()
-            for tensor in _replayed(
-                tf.constant(self.norms), tf.constant(tol), self.is_relative
-            )
+        num_evaluations, trace = map(
+            np.asarray,
+            _replay(tf.constant(self.norms), tf.constant(tol), self.is_relative),
         )
         # The result is the iterate with the smallest residual so far.
         residual = np.where(np.isfinite(trace), trace, np.inf)
@@ -65,7 +64,7 @@ class Recording(NamedTuple):
             yield budget, np.minimum(num_evaluations, budget), is_changed
 
 
-class _Replay(FixedPointSolver):
+class _ReplaySolver(FixedPointSolver):
     """Repeats a solve whose evaluations have the recorded norms.
 
     For the function (a, b) -> (a, 0) and the points (|f(z)|, |f(z) - z|), the loop of
@@ -84,11 +83,11 @@ class _Replay(FixedPointSolver):
 
 
 @tf.function(reduce_retracing=True, autograph=False)
-def _replayed(
+def _replay(
     points: tf.Tensor, tol: tf.Tensor, is_relative: bool
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns evaluations and residuals of recorded solves with a tolerance."""
-    solver = _Replay(points, "rel" if is_relative else "abs")
+    solver = _ReplaySolver(points, "rel" if is_relative else "abs")
     size_only = tf.constant([1.0, 0.0], points.dtype)
     request = SolveRequest(points[0], max_iter=tf.shape(points)[0], tol=tol)
     solution = solver.solve(lambda point: point * size_only, request)
@@ -128,7 +127,7 @@ class Recorder:
 
     def num_batches(self, data: Nest) -> int:
         """Returns the number of batches of a nest of arrays `(samples, ...)`."""
-        return -(-_num_samples(data) // self._batch_size)
+        return -(-len(tree.flatten(data)[0]) // self._batch_size)
 
     def record(
         self,
@@ -147,7 +146,7 @@ class Recorder:
             The `Recording` of each solver, and the number of samples without a
             reference.
         """
-        found, num_missing = self._run(data, map(self._recorded, solvers), on_solve)
+        found, num_missing = self._run(data, map(self._record, solvers), on_solve)
         recordings = [
             Recording(np.stack(norms, axis=-1), agrees, solver.stop_mode[:3] == "rel")
             for (agrees, *norms), solver in zip(found, solvers, strict=True)
@@ -161,8 +160,17 @@ class Recorder:
         on_solve: Callable[[], None],
     ) -> tuple[list[tuple[np.ndarray, np.ndarray]], int]:
         """Like `record`, with the tolerances of the solvers; returns the evaluations
-        and the changes of the samples instead of a `Recording`."""
-        found, num_missing = self._run(data, map(self._measured, solvers), on_solve)
+        and the changes of the samples, arrays `(samples,)`."""
+
+        def compare(solve: Callable, *batch: Nest) -> tuple[tf.Tensor, tf.Tensor]:
+            *inputs, reference = batch
+            predictions, solution = solve(*inputs)
+            agrees = equal_predictions(predictions, reference)
+            agrees &= ~nonfinite.has_no_evaluation(solution)
+            return agrees, solution.num_evaluations
+
+        functions = [functools.partial(compare, self._solve(one)) for one in solvers]
+        found, num_missing = self._run(data, functions, on_solve)
         return [(evaluations, ~agrees) for agrees, evaluations in found], num_missing
 
     def _run(
@@ -175,24 +183,41 @@ class Recorder:
         `(..., samples)` of which the first is a mask of agreeing samples."""
         own = self._layer.solver
         tight = {"max_iter": max(200, own.max_iter), "tol": 1e-6}
-        references = [
-            self._reference(solver)
+        first, *others = (
+            self._solve(solver)
             for solver in (
                 Anderson(**tight),
                 Broyden(**tight),
                 own.from_config({**own.get_config(), **tight}),
             )
-        ]
+        )
         functions = list(functions)
         parts: list[list[Any]] = [[] for _ in functions]
-        num_missing = 0
-        for inputs, mask, count in self._batches(data):
-            reference, is_known = _first_converged(references, inputs, mask)
-            num_missing += int((~is_known[:count]).sum())
+        num_missing, num_samples = 0, len(tree.flatten(data)[0])
+        for start in range(0, num_samples, self._batch_size):
+            # 1. Encode a batch. Repeated samples fill the last one, so that all have
+            #    the traced shape.
+            rows = np.arange(start, start + self._batch_size) % num_samples
+            count = min(self._batch_size, num_samples - start)
+            inputs = self._encode(
+                tree.map_structure(lambda leaf: tf.convert_to_tensor(leaf[rows]), data)
+            )
+            mask = keras_masks(inputs)
+            # 2. Compute the reference, with further solvers for samples of which the
+            #    first solver does not find the equilibrium.
+            reference, solution = first(inputs, mask)
+            is_known = tf.equal(solution.status, CONVERGED)
+            for solve in others:
+                if not tf.reduce_all(is_known):
+                    predictions, solution = solve(inputs, mask)
+                    reference = where_rows(~is_known, predictions, reference)
+                    is_known |= tf.equal(solution.status, CONVERGED)
+            num_missing += int(tf.reduce_sum(tf.cast(~is_known[:count], tf.int32)))
             on_solve()
+            # 3. Compare each function with it.
             for function, part in zip(functions, parts, strict=True):
-                agrees, *others = function(inputs, mask, reference)
-                arrays = [np.asarray(array) for array in (agrees & is_known, *others)]
+                agrees, *results = function(inputs, mask, reference)
+                arrays = [np.asarray(array) for array in (agrees & is_known, *results)]
                 part.append([array[..., :count] for array in arrays])
                 on_solve()
         joined = [
@@ -201,55 +226,34 @@ class Recorder:
         ]
         return joined, num_missing
 
-    def _batches(self, data: Nest) -> Iterator[tuple[Nest, Nest, int]]:
-        """Yields inputs of the layer, their masks, and the number of samples."""
-        count = _num_samples(data)
-        for start in range(0, count, self._batch_size):
-            # Repeated samples fill the last batch, so that all have the traced shape.
-            rows = np.arange(start, start + self._batch_size) % count
-            batch = tree.map_structure(lambda leaf: leaf[rows], data)
-            inputs = self._encode(tree.map_structure(tf.convert_to_tensor, batch))
-            yield inputs, keras_masks(inputs), min(self._batch_size, count - start)
-
-    def _problem(self, inputs: Nest, mask: Nest) -> tuple[Any, SolveRequest]:
+    def _problem(
+        self, solver: FixedPointSolver, inputs: Nest, mask: Nest
+    ) -> tuple[Any, SolveRequest]:
         problem = self._layer.problem(inputs, mask)
-        return problem, self._layer.request(problem)
+        request = self._layer.request(problem)
+        # Broyden's method traces much faster with a budget that is a tensor.
+        return problem, request._replace(max_iter=tf.constant(solver.max_iter))
 
-    def _reference(self, solver: FixedPointSolver) -> Callable:
-        def solve(inputs: Nest, mask: Nest) -> tuple[Nest, tf.Tensor]:
-            problem, request = self._problem(inputs, mask)
-            # Broyden's method traces much faster with a budget that is a tensor.
-            request = request._replace(max_iter=tf.constant(solver.max_iter))
-            solution = solver.solve(problem, request)
-            predictions = read_predictions(self._predict, solution.value)
-            return predictions, tf.equal(solution.status, CONVERGED)
+    def _solve(self, solver: FixedPointSolver) -> Callable:
+        """Returns a function of `inputs` and `mask` to predictions and a `Solution`."""
 
-        return compiled(solve)
+        def solve(inputs: Nest, mask: Nest) -> tuple[Nest, Any]:
+            solution = solver.solve(*self._problem(solver, inputs, mask))
+            return read_predictions(self._predict, solution.value), solution
 
-    def _measured(self, solver: FixedPointSolver) -> Callable:
-        def solve(
-            inputs: Nest, mask: Nest, reference: Nest
-        ) -> tuple[tf.Tensor, tf.Tensor]:
-            problem, request = self._problem(inputs, mask)
-            request = request._replace(max_iter=tf.constant(solver.max_iter))
-            solution = solver.solve(problem, request)
-            predictions = read_predictions(self._predict, solution.value)
-            agrees = equal_predictions(predictions, reference)
-            agrees &= ~nonfinite.has_no_evaluation(solution)
-            return agrees, solution.num_evaluations
+        return compile_function(solve)
 
-        return compiled(solve)
-
-    def _recorded(self, solver: FixedPointSolver) -> Callable:
+    def _record(self, solver: FixedPointSolver) -> Callable:
+        """Returns a function of `inputs`, `mask` and `reference` to agreements and
+        norms of all evaluations."""
         # Some solvers observe one evaluation more than the budget.
         shape = [solver.max_iter + 1, self._batch_size]
         agrees = tf.Variable(tf.zeros(shape, "bool"))
-        is_wide = self._layer.cell.compute_dtype == "float64"
-        dtype = "float64" if is_wide else "float32"
+        dtype = wide_dtype(self._layer.cell.compute_dtype)
         norms = [tf.Variable(tf.zeros(shape, dtype)) for _ in range(2)]
 
         def solve(inputs: Nest, mask: Nest, reference: Nest) -> None:
-            problem, request = self._problem(inputs, mask)
+            problem, request = self._problem(solver, inputs, mask)
             structure = StateStructure(request.initial_state)
 
             def observe(state: Nest, evaluation: Evaluation, count: tf.Tensor) -> None:
@@ -262,31 +266,12 @@ class Recorder:
                         norm = nonfinite.propagate_nonfinite(norm, largest)
                     rows[count - 1].assign(tf.cast(norm, dtype))
 
-            budget = tf.constant(solver.max_iter)
-            solve_observed(solver, problem, request, budget, observe)
+            solve_and_observe(solver, problem, request, request.max_iter, observe)
 
-        traced = compiled(solve)
+        traced = compile_function(solve)
 
-        def record(inputs: Nest, mask: Nest, reference: Nest) -> list[np.ndarray]:
+        def record(inputs: Nest, mask: Nest, reference: Nest) -> list[tf.Tensor]:
             traced(inputs, mask, reference)
-            return [rows.numpy()[: solver.max_iter] for rows in (agrees, *norms)]
+            return [rows.value()[: solver.max_iter] for rows in (agrees, *norms)]
 
         return record
-
-
-def _first_converged(
-    references: Sequence[Callable], inputs: Nest, mask: Nest
-) -> tuple[Nest, np.ndarray]:
-    """Returns predictions of the first converged reference, and where one converged."""
-    predictions, is_known = references[0](inputs, mask)
-    for reference in references[1:]:
-        if np.all(is_known):
-            break
-        others, is_solved = reference(inputs, mask)
-        predictions = where_rows(~is_known, others, predictions)
-        is_known |= is_solved
-    return predictions, is_known.numpy()
-
-
-def _num_samples(data: Nest) -> int:
-    return len(tree.flatten(data)[0])

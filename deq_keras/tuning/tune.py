@@ -22,7 +22,7 @@ from deq_keras.solvers import (
     FixedPointIteration,
     FixedPointSolver,
 )
-from deq_keras.tuning.recording import Predict, Recorder, Recording, outcome
+from deq_keras.tuning.recording import Predict, Recorder, outcome
 from deq_keras.tuning.result import Promise, Setting, Tuning, describe
 
 _MAX_ITER = 50
@@ -101,16 +101,23 @@ def tune(
     #    many settings, one keeps the promise on the first half by chance.
     # 4. Measure it once on the second half, which no choice has seen.
     layer = single_layer(model)
+    if not layer.built:
+        raise ValueError(
+            "Expected a trained model. Call the layer, or load a saved model. "
+            f"Received: the layer {layer.name!r}, which is not built."
+        )
     promise = promise if isinstance(promise, Promise) else Promise(promise)
     promise = Promise(
         check_open_fraction("promise", promise.changed),
         check_open_fraction("confidence", promise.confidence),
     )
-    solvers = _checked_candidates(candidates, layer.solver)
+    solvers = _check_candidates(candidates, layer.solver)
     batch_size = check_count("batch_size", batch_size)
-    first, second = _halves(data, promise)
+    first, second = _split_data(data, promise)
+    read = _argmax if predict is None and model is not layer else check_predict(predict)
+    outputs_of = (lambda state: state) if model is layer else head(model)
     recorder = Recorder(
-        encoder(model), layer, _predict_of_state(model, layer, predict), batch_size
+        encoder(model), layer, lambda state: read(outputs_of(state)), batch_size
     )
     counter = itertools.count(1)
     total = (1 + len(solvers)) * recorder.num_batches(first)
@@ -121,15 +128,36 @@ def tune(
             progress(next(counter), total)
 
     recordings, num_missing = recorder.record(first, solvers, on_solve)
-    settings = [
-        _settings(solver, recording, promise)
-        for solver, recording in zip(solvers, recordings, strict=True)
-    ]
+    settings = []
+    for solver, recording in zip(solvers, recordings, strict=True):
+        config = solver.get_config()
+        settings.append(
+            [
+                Setting(
+                    solver.from_config({**config, "max_iter": budget, "tol": tol}),
+                    outcome(evaluations, is_changed, promise),
+                )
+                for tol in _TOLS
+                for budget, evaluations, is_changed in recording.read(tol)
+            ]
+        )
     every = [one for group in settings for one in group]
-    chosen = _cheapest(every, promise, num_missing)
+    kept = [one for one in every if one.outcome.bound <= promise.changed]
+    if not kept:
+        closest = min(every, key=lambda one: (one.outcome.bound, *_cost(one)))
+        found = closest.outcome
+        raise ValueError(
+            f"No solver keeps the promise that {promise}. The closest is "
+            f"{describe(closest.solver)}: {found.num_changed} of {found.num_samples} "
+            f"predictions change, a bound of {100 * found.bound:.3g} %, including "
+            f"{num_missing} samples that no tight solve brings to a residual of 1e-6. "
+            "Promise less, add samples, pass candidates with a larger `max_iter`, or "
+            "train the model to converge; in half precision, tune a float32 copy."
+        )
+    chosen = min(kept, key=_cost)
     compared = (chosen.solver, layer.solver)
-    measured, also_missing = recorder.measure(second, compared, on_solve)
-    confirmation, previous = (outcome(*samples, promise) for samples in measured)
+    measurements, also_missing = recorder.measure(second, compared, on_solve)
+    confirmation, previous = (outcome(*samples, promise) for samples in measurements)
     # Exports and reports name the data of a promise by this hash.
     digest = hashlib.sha256()
     for leaf in map(np.asarray, tree.flatten(data)):
@@ -149,7 +177,7 @@ def tune(
     )
 
 
-def _checked_candidates(
+def _check_candidates(
     candidates: Sequence[FixedPointSolver] | None, own: FixedPointSolver
 ) -> list[FixedPointSolver]:
     if candidates is None:
@@ -163,13 +191,13 @@ def _checked_candidates(
             *(Anderson(_MAX_ITER, history=m, **shared) for m in (2, 5, 10)),
             Broyden(_MAX_ITER, **shared),
         ]
-        for one in found:
-            # A candidate may have all settings of the layer's solver.
-            same = {**one.get_config(), "max_iter": own.max_iter, "tol": own.tol}
-            is_same = type(one) is type(own) and same == own.get_config()
-            if is_same and one.max_iter >= own.max_iter:
-                return found
-        return [*found, own]
+        # A candidate may have all settings of the layer's solver.
+        same = {**own.get_config(), "max_iter": _MAX_ITER}
+        is_known = own.max_iter <= _MAX_ITER and any(
+            type(one) is type(own) and {**one.get_config(), "tol": own.tol} == same
+            for one in found
+        )
+        return found if is_known else [*found, own]
     is_list = isinstance(candidates, Sequence) and len(candidates) > 0
     if not is_list or not all(isinstance(one, FixedPointSolver) for one in candidates):
         raise ValueError(
@@ -177,20 +205,6 @@ def _checked_candidates(
             f"[deq_keras.solvers.Anderson(50)]. Received: candidates={candidates!r}."
         )
     return list(candidates)
-
-
-def _predict_of_state(model: Any, layer: Any, predict: Predict | None) -> Predict:
-    """Returns the function from an output of the layer to predictions."""
-    if not layer.built:
-        raise ValueError(
-            "Expected a trained model. Call the layer, or load a saved model. "
-            f"Received: the layer {layer.name!r}, which is not built."
-        )
-    if model is layer:
-        return check_predict(predict)
-    outputs_of = head(model)
-    read = _argmax if predict is None else check_predict(predict)
-    return lambda state: read(outputs_of(state))
 
 
 def _argmax(outputs: Nest) -> tf.Tensor:
@@ -205,7 +219,7 @@ def _argmax(outputs: Nest) -> tf.Tensor:
     return tf.argmax(leaves[0], axis=-1)
 
 
-def _halves(data: Nest, promise: Promise) -> tuple[Nest, Nest]:
+def _split_data(data: Nest, promise: Promise) -> tuple[Nest, Nest]:
     counts = sorted({len(leaf) if np.ndim(leaf) else 0 for leaf in tree.flatten(data)})
     if len(counts) != 1:
         raise ValueError(
@@ -225,37 +239,6 @@ def _halves(data: Nest, promise: Promise) -> tuple[Nest, Nest]:
         tree.map_structure(lambda leaf: leaf[:half], data),
         tree.map_structure(lambda leaf: leaf[half:], data),
     )
-
-
-def _settings(
-    solver: FixedPointSolver, recording: Recording, promise: Promise
-) -> list[Setting]:
-    """Returns every budget and tolerance of a candidate with its outcome."""
-    config = solver.get_config()
-    return [
-        Setting(
-            solver.from_config({**config, "max_iter": budget, "tol": tol}),
-            outcome(evaluations, is_changed, promise),
-        )
-        for tol in _TOLS
-        for budget, evaluations, is_changed in recording.read(tol)
-    ]
-
-
-def _cheapest(settings: list[Setting], promise: Promise, num_missing: int) -> Setting:
-    kept = [one for one in settings if one.outcome.bound <= promise.changed]
-    if not kept:
-        closest = min(settings, key=lambda one: (one.outcome.bound, *_cost(one)))
-        found = closest.outcome
-        raise ValueError(
-            f"No solver keeps the promise that {promise}. The closest is "
-            f"{describe(closest.solver)}: {found.num_changed} of {found.num_samples} "
-            f"predictions change, a bound of {100 * found.bound:.3g} %, including "
-            f"{num_missing} samples that no tight solve brings to a residual of 1e-6. "
-            "Promise less, add samples, pass candidates with a larger `max_iter`, or "
-            "train the model to converge; in half precision, tune a float32 copy."
-        )
-    return min(kept, key=_cost)
 
 
 def _cost(setting: Setting) -> tuple:

@@ -56,7 +56,6 @@ def test_run_writes_its_summaries(tmp_path):
         *(f"deq/residual_over_evaluations/epoch_{epoch:04d}" for epoch in range(3)),
         *(f"deq/residual_at/{k:03d}" for k in (1, 2, 4, 8, 10)),
         *(f"deq/time_share/{part}" for part in ("f", "solver", "gradient")),
-        "deq/samples_per_second",
     }
     ((step, text),) = written.pop("deq/phase").items()
     assert step == 0 and text.item().startswith(b"first\n")
@@ -78,7 +77,6 @@ def test_run_writes_its_summaries(tmp_path):
     shares = [written[f"deq/time_share/{part}"][2] for part in ("f", "solver")]
     shares.append(written["deq/time_share/gradient"][2])
     assert all(0 <= share <= 1 for share in shares) and sum(shares) == pytest.approx(1)
-    assert all(rate > 0 for rate in written["deq/samples_per_second"].values())
 
 
 @pytest.mark.slow

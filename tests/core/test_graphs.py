@@ -3,12 +3,12 @@
 import tensorflow as tf
 
 from deq_keras import solvers
-from deq_keras.core.graphs import compiled, is_vectorized
+from deq_keras.core.graphs import compile_function, is_vectorized
 
 
 class Doubled:
     def __init__(self):
-        self.call = compiled(self._double)
+        self.call = compile_function(self._double)
 
     def _double(self, x):
         return 2 * x

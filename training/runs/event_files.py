@@ -44,7 +44,7 @@ def callbacks(job, model, span, folder):
     events = folder / EVENTS
     events.mkdir(exist_ok=True)
     found = [
-        keras.callbacks.TensorBoard(events),
+        keras.callbacks.TensorBoard(events, write_steps_per_second=True),
         api.KerasCallback(str(events), hyper_parameters(job.config)),
     ]
     if equilibrium(model) is not None:

@@ -2,7 +2,7 @@
 
 from deq_keras.models.continuous_batching.continuous_batching_model import (
     ContinuousBatchingModel,
-    SearchSegment,
+    SolveSegment,
 )
 
-__all__ = ["ContinuousBatchingModel", "SearchSegment"]
+__all__ = ["ContinuousBatchingModel", "SolveSegment"]

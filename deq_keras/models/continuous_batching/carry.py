@@ -1,13 +1,13 @@
 """The samples of a continuous batch, their states, and their shapes and dtypes."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core.structure import where_rows, wide_dtype
+from deq_keras.core.structure import Nest, where_rows, wide_dtype
 from deq_keras.layers import SolveScope
 
 # Larger than any number of segments.
@@ -28,8 +28,8 @@ class Admitted(NamedTuple):
             had finished, zero for others; NaN if the batch was empty.
     """
 
-    examples: tuple
-    state: object
+    examples: Any
+    state: Nest
     continues: tf.Tensor
     replaced_segments: tf.Tensor
     replaced_finished: tf.Tensor
@@ -47,31 +47,38 @@ class Carry(keras.layers.Layer):
         **kwargs: `name` of the layer.
     """
 
-    def __init__(self, examples, state, **kwargs):
+    def __init__(self, examples: Nest, state: Nest, **kwargs: Any) -> None:
         super().__init__(trainable=False, **kwargs)
         self.batch_size = tree.flatten(state)[0].shape[0]
         # Keras would convert a nest to its own containers.
         self._as_state = functools.partial(tree.pack_sequence_as, state)
-        self._examples = self._weights_like(examples, "example")
-        wide = tree.map_structure(
-            lambda spec: tf.TensorSpec(spec.shape, wide_dtype(spec.dtype)), state
-        )
-        self._state = self._weights_like(wide, "state")
-        counts = tf.TensorSpec([self.batch_size], tf.int32)
-        self._num_segments = self._weight_like(counts, "num_segments")
-        self._is_finished = self._weight_like(counts, "is_finished")
+
+        def weight(shape: Any, dtype: Any, name: str) -> keras.Variable:
+            dtype = keras.backend.standardize_dtype(dtype)
+            return self.add_weight(shape, "zeros", dtype, trainable=False, name=name)
+
+        self._examples = [
+            weight(spec.shape, spec.dtype, f"example_{i}")
+            for i, spec in enumerate(tree.flatten(examples))
+        ]
+        self._state = [
+            weight(spec.shape, wide_dtype(spec.dtype), f"state_{i}")
+            for i, spec in enumerate(tree.flatten(state))
+        ]
+        self._num_segments = weight([self.batch_size], "int32", "num_segments")
+        self._is_finished = weight([self.batch_size], "int32", "is_finished")
         self.built = True
 
     @property
-    def num_segments(self):
+    def num_segments(self) -> tf.Tensor:
         """Int32 tensor `(batch,)`. 0 before the first update."""
-        return _value(self._num_segments)
+        return tf.convert_to_tensor(self._num_segments)
 
-    def reset(self):
+    def reset(self) -> None:
         """Removes all samples."""
         self._num_segments.assign(tf.zeros_like(self.num_segments))
 
-    def admit(self, fresh, inherits):
+    def admit(self, fresh: Nest, inherits: tf.Tensor) -> Admitted:
         """Replaces samples by as many fresh ones.
 
         Finished samples are replaced first, then others, each in the order of their
@@ -85,8 +92,20 @@ class Carry(keras.layers.Layer):
         Returns:
             The `Admitted` samples.
         """
-        num_fresh = self._checked_size(fresh)
-        segments, is_finished = self.num_segments, _value(self._is_finished)
+        size = tree.flatten(fresh)[0].shape[0]
+        num_fresh = tf.shape(tree.flatten(fresh)[0])[0]
+        message = (
+            "The batches that `fit` gets hold fresh samples, which take the places of "
+            "as many others; they must be smaller than the running batch. Expected: "
+            f"less than batch_size={self.batch_size}. Received: batches of "
+        )
+        if size is not None and size >= self.batch_size:
+            raise ValueError(f"{message}{size}.")
+        check = tf.debugging.Assert(num_fresh < self.batch_size, [message, num_fresh])
+        with tf.control_dependencies([] if check is None else [check]):
+            num_fresh = tf.identity(num_fresh)
+        segments = self.num_segments
+        is_finished = tf.convert_to_tensor(self._is_finished)
         # 1. Choose the places whose samples are replaced. `top_k` takes the first of
         #    equal values.
         _, leaving = tf.math.top_k(segments + _FIRST * is_finished, num_fresh)
@@ -101,26 +120,30 @@ class Carry(keras.layers.Layer):
         is_fresh = source >= 0
         # 3. Replace the samples.
         examples = [
-            where_rows(is_fresh, tf.gather(new, tf.maximum(source, 0)), _value(old))
+            where_rows(
+                is_fresh,
+                tf.gather(new, tf.maximum(source, 0)),
+                tf.convert_to_tensor(old),
+            )
             for new, old in zip(tree.flatten(fresh), self._examples, strict=True)
         ]
         for weight, leaf in zip(self._examples, examples, strict=True):
             weight.assign(leaf)
         self._num_segments.assign(tf.where(is_fresh, 0, segments))
 
-        def of_replaced(values):
+        def take_replaced(values: tf.Tensor) -> tf.Tensor:
             values = tf.cast(tf.gather(values, leaving), tf.float32)
             return tf.where(is_empty, tf.constant(float("nan")), values)
 
         return Admitted(
             tree.pack_sequence_as(fresh, examples),
-            self._as_state([_value(weight) for weight in self._state]),
+            self._as_state([tf.convert_to_tensor(weight) for weight in self._state]),
             ~is_fresh | (inherits & ~is_empty),
-            of_replaced(segments),
-            of_replaced(is_finished),
+            take_replaced(segments),
+            take_replaced(is_finished),
         )
 
-    def store(self, state, is_finished):
+    def store(self, state: Nest, is_finished: tf.Tensor) -> None:
         """Stores the results of an update.
 
         Args:
@@ -132,7 +155,7 @@ class Carry(keras.layers.Layer):
         self._num_segments.assign(self.num_segments + 1)
         self._is_finished.assign(tf.cast(is_finished, tf.int32))
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         # Keras tries several locations, and shows the error of the last one.
         if "0" not in store.keys() or store["0"].shape[0] != self.batch_size:
             raise ValueError(
@@ -141,35 +164,6 @@ class Carry(keras.layers.Layer):
                 f"model's `batch_size`. Received: batch_size={self.batch_size}."
             )
         super().load_own_variables(store)
-
-    def _checked_size(self, fresh):
-        """Returns the number of fresh samples, which must be less than `batch_size`."""
-        first = tree.flatten(fresh)[0]
-        message = (
-            "The batches that `fit` gets hold fresh samples, which take the places of "
-            "as many others; they must be smaller than the running batch. Expected: "
-            f"less than batch_size={self.batch_size}. Received: batches of "
-        )
-        if first.shape[0] is not None and first.shape[0] >= self.batch_size:
-            raise ValueError(f"{message}{first.shape[0]}.")
-        num_fresh = tf.shape(first)[0]
-        check = tf.debugging.Assert(num_fresh < self.batch_size, [message, num_fresh])
-        with tf.control_dependencies([check] if check is not None else []):
-            return tf.identity(num_fresh)
-
-    def _weights_like(self, specs, name):
-        return [
-            self._weight_like(spec, f"{name}_{i}")
-            for i, spec in enumerate(tree.flatten(specs))
-        ]
-
-    def _weight_like(self, spec, name):
-        dtype = keras.backend.standardize_dtype(spec.dtype)
-        return self.add_weight(spec.shape, "zeros", dtype, trainable=False, name=name)
-
-
-def _value(weight):
-    return tf.convert_to_tensor(weight)
 
 
 class ExampleSpecs:
@@ -183,7 +177,7 @@ class ExampleSpecs:
         specs: Tuple of nests of `tf.TensorSpec`s `(None, ...)`.
     """
 
-    def __init__(self, examples):
+    def __init__(self, examples: Any) -> None:
         if not isinstance(examples, list | tuple) or len(examples) not in (2, 3):
             raise ValueError(
                 "`examples` must be what `fit` gets, (x, y) or (x, y, sample_weight): "
@@ -192,14 +186,14 @@ class ExampleSpecs:
             )
         self.specs = tuple(tree.map_structure(_given_spec, part) for part in examples)
 
-    def with_batch_size(self, batch_size):
+    def with_batch_size(self, batch_size: int) -> Any:
         """Returns the specs with a static batch size."""
         return tree.map_structure(
             lambda spec: tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype),
             self.specs,
         )
 
-    def check(self, data):
+    def check(self, data: Any) -> None:
         """Raises `ValueError` if the data of a step have other shapes or dtypes.
 
         Args:
@@ -213,7 +207,7 @@ class ExampleSpecs:
                 f"Expected: {self.specs}. Received: {received}."
             )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the specs in a form that Keras can save and load."""
         tensors = tree.map_structure(
             lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), self.specs
@@ -221,7 +215,7 @@ class ExampleSpecs:
         return keras.saving.serialize_keras_object(tensors)
 
 
-def state_specs(model, inputs):
+def state_specs(model: keras.Model, inputs: Nest) -> Nest:
     """Returns the nest of `tf.TensorSpec`s of the state of a model's equilibrium.
 
     Args:
@@ -234,7 +228,7 @@ def state_specs(model, inputs):
             f"Received: model={model!r}."
         )
 
-    def solve(inputs):
+    def solve(inputs: Nest) -> dict[str, Nest]:
         with SolveScope(model) as scope:
             model(inputs, training=False)
         return {name: found.value for name, found in scope.solutions.items()}
@@ -252,7 +246,7 @@ def state_specs(model, inputs):
     return tree.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), state)
 
 
-def _given_spec(leaf):
+def _given_spec(leaf: Any) -> tf.TensorSpec:
     spec = _spec(leaf)
     # Keras casts floats of arrays to its own precision, but not floats of datasets.
     if spec.dtype.is_floating and hasattr(leaf, "__array__"):
@@ -260,7 +254,7 @@ def _given_spec(leaf):
     return spec
 
 
-def _spec(leaf):
+def _spec(leaf: Any) -> tf.TensorSpec:
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         raise ValueError(
             "`examples` must consist of arrays, tensors or `tf.TensorSpec`s with a "

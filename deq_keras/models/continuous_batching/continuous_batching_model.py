@@ -1,5 +1,6 @@
 """Training of long solves in segments, with continuous batching."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -14,7 +15,8 @@ from deq_keras.core.checks import (
 )
 from deq_keras.core.random import SavesRandomState, next_seed, uniform
 from deq_keras.core.structure import where_rows
-from deq_keras.layers import DEQ, SolveScope
+from deq_keras.layers import SolveScope
+from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
 from deq_keras.metrics import StepMean
 from deq_keras.models.continuous_batching.carry import (
     Carry,
@@ -26,7 +28,7 @@ from deq_keras.solvers import CONVERGED, Solution
 _CONVERGED = "converged"
 
 
-class SearchSegment(NamedTuple):
+class SolveSegment(NamedTuple):
     """Inputs and results of one training step of a `ContinuousBatchingModel`.
 
     Attributes:
@@ -88,7 +90,7 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         max_segments: Positive integer, or `None` for no limit. A sample has finished
             after this number of segments. Defaults to `16`.
         finished: Rule for samples that have finished after a segment: `"converged"`
-            (the solver's `tol` is met), a function from a `SearchSegment` to a Boolean
+            (the solver's `tol` is met), a function from a `SolveSegment` to a Boolean
             tensor `(batch,)`, or `None` (only `max_segments` counts). Defaults to
             `"converged"`.
         inherited: Float in [0, 1]. Fraction of the fresh samples, drawn in each step,
@@ -126,21 +128,21 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
 
     def __init__(
         self,
-        model,
-        examples,
-        batch_size,
-        max_segments=16,
-        finished="converged",
-        inherited=0.0,
-        seed=None,
-        **kwargs,
-    ):
+        model: keras.Model,
+        examples: Any,
+        batch_size: int,
+        max_segments: int | None = 16,
+        finished: str | Callable[[SolveSegment], tf.Tensor] | None = "converged",
+        inherited: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.batch_size = check_integer("batch_size", batch_size, minimum=2)
         self.max_segments = check_optional_count("max_segments", max_segments)
         if not (finished is None or callable(finished) or finished == _CONVERGED):
             raise ValueError(
-                "`finished` must be 'converged', a function from a SearchSegment to a "
+                "`finished` must be 'converged', a function from a SolveSegment to a "
                 f"Boolean tensor (batch,), or None. Received: finished={finished!r}."
                 + did_you_mean(finished, [_CONVERGED])
             )
@@ -158,23 +160,23 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
             )
         of_batch = self.examples.with_batch_size(self.batch_size)
         self.carry = Carry(of_batch, state_specs(model, of_batch[0]), name="carry")
-        self._outputs = None
+        self._outputs: Any = None
         self._segments = StepMean("segments")
         self._finished = StepMean("finished")
         self.built = True
 
-    def reset_carry(self):
+    def reset_carry(self) -> None:
         """Removes all samples: the next step starts with fresh samples."""
         self.carry.reset()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         for metric in (self._segments, self._finished):
             metric.is_updated = bool(training)
         outputs = self.model(inputs, training=training)
         self._outputs = outputs if training else None
         return outputs
 
-    def train_step(self, data):
+    def train_step(self, data: Any) -> dict[str, Any]:
         # `train_on_batch` passes `None` instead of sample weights: drop it.
         data = keras.utils.unpack_x_y_sample_weight(data)
         data = keras.utils.pack_x_y_sample_weight(*data)
@@ -190,8 +192,7 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
             admitted.state,
         )
         state = where_rows(admitted.continues, admitted.state, nan)
-        layers = self.model._flatten_layers()
-        (name,) = (layer.name for layer in layers if isinstance(layer, DEQ))
+        (name,) = (layer.name for layer in equilibrium_layers(self.model))
         # Keras calls the model inside `super().train_step`. The scope passes the states
         # to the layer, and records the solution from which the next segment continues.
         with SolveScope(self.model, initial_states={name: state}) as scope:
@@ -203,13 +204,13 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
                 f"training step. Received: the calls {list(scope.solutions)}."
             )
         solution = scope.solutions[name]
-        segment = SearchSegment(
+        segment = SolveSegment(
             admitted.examples, outputs, solution, self.carry.num_segments + 1
         )
         self.carry.store(solution.value, self._has_finished(segment))
         return logs
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         model = keras.saving.serialize_keras_object(self.model)
         model.pop("compile_config", None)  # Only this model is trained.
         return {
@@ -224,15 +225,15 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "ContinuousBatchingModel":
         return cls(**keras.saving.deserialize_keras_object(config))
 
-    def _has_finished(self, segment):
+    def _has_finished(self, segment: SolveSegment) -> tf.Tensor:
         """Returns a mask of samples that have finished, Boolean `(batch,)`."""
         has_finished = tf.zeros([self.batch_size], tf.bool)
         if self.finished == _CONVERGED:
             has_finished = tf.equal(segment.solution.status, CONVERGED)
-        elif self.finished is not None:
+        elif callable(self.finished):
             has_finished = tf.convert_to_tensor(self.finished(segment))
             shape, dtype = has_finished.shape, has_finished.dtype
             if not dtype.is_bool or shape != (self.batch_size,):

@@ -1,12 +1,9 @@
 """Writes an exported file only if its results equal the model's results.
 
-`new_path` writes to a temporary path, `check_export` runs the file there in a fresh
-process, and compares its responses with the model's. A file may differ by more than the
-tolerance only where the model differs from itself: in batches of other sizes, and for
-inputs that change in the last bit.
+A file may differ by more than the tolerance only where the model differs from itself:
+in batches of other sizes, and for inputs that change in the last bit.
 """
 
-import contextlib
 import errno
 import os
 import pathlib
@@ -15,21 +12,22 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core.checks import check_positive
 from deq_keras.core.rounding import full_float32
 from deq_keras.serving import runtimes
-from deq_keras.serving.signature import is_initial_state, named
+from deq_keras.serving.signature import input_specs, is_initial_state
 from deq_keras.solvers import DIVERGED
 
 # Random samples, and the fewest samples of a batch.
 _NUM_DRAWN = 3
-# The most samples of a batch, and how many of them the model answers alone.
+# The most samples of a batch, and how many of them are also requests of their own.
 _NUM_SAMPLES, _NUM_ALONE = 32, 8
 # A runtime rounds each operation in its own way, and a batch of another size only some.
 # Reconstructions of `HalfQuadraticCell` differed 3.5 times as much.
@@ -61,22 +59,41 @@ class ExportError(RuntimeError):
     """
 
 
-@contextlib.contextmanager
-def new_path(path: str | pathlib.Path, suffix: str = "") -> Iterator[pathlib.Path]:
-    """Yields a temporary path to write to, and renames it to `path` at the end.
+def export(
+    served: Any,
+    path: str | pathlib.Path,
+    suffix: str,
+    runtime: type,
+    samples: Any,
+    tolerance: float,
+    write: Callable[[pathlib.Path], list[Any]],
+    batch_size: int | None = None,
+) -> float:
+    """Writes a file to a temporary path, checks it there, and renames it to `path`.
 
     An exception removes everything that was written.
 
     Args:
+        served: The `ServedModel`.
         path: String or `pathlib.Path` of a file or folder that does not exist. Missing
             parents are created.
         suffix: String. What the name must end in, because `load` tells formats apart
-            by it. Defaults to `""`, any name.
+            by it; `""` for any name.
+        runtime: Class from `deq_keras.serving.runtimes`.
+        samples: See `check_samples`.
+        tolerance: See `check_export`.
+        write: Function that writes the file to a path, and returns the signatures of
+            the file, a list of `tf.function`s of named tensors.
+        batch_size: Positive integer, or `None` for any.
+
+    Returns:
+        The largest difference of a floating-point output.
 
     Raises:
         ValueError: If the name does not end in `suffix`.
         FileExistsError: If `path` exists.
     """
+    tolerance = check_positive("tolerance", tolerance)
     path = pathlib.Path(path).absolute()
     if not path.name.endswith(suffix):
         raise ValueError(
@@ -84,14 +101,20 @@ def new_path(path: str | pathlib.Path, suffix: str = "") -> Iterator[pathlib.Pat
             f"runtime. Received: path={str(path)!r}."
         )
     _check_free(path)
+    samples = check_samples(served.signature, samples)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         prefix=f".{path.name}.", dir=path.parent
     ) as folder:
         temporary = pathlib.Path(folder, path.name)
-        yield temporary
+        functions = write(temporary)
+        samples |= served.initial_states(samples)
+        difference = check_export(
+            temporary, runtime, functions, samples, tolerance, batch_size
+        )
         _check_free(path)
         os.replace(temporary, path)
+    return difference
 
 
 def _check_free(path: pathlib.Path) -> None:
@@ -111,7 +134,7 @@ def check_samples(signature: Any, samples: Any) -> dict[str, np.ndarray]:
     Raises:
         ValueError: If samples do not fit the signature, or cannot be drawn.
     """
-    specs = named(signature)
+    specs = input_specs(signature)
     if samples is None:
         generator = np.random.default_rng(0)
         drawn: dict[str, np.ndarray] = {}
@@ -155,7 +178,7 @@ def check_samples(signature: Any, samples: Any) -> dict[str, np.ndarray]:
 class _Request(NamedTuple):
     """A request of the check, and which rows of its response must be the model's."""
 
-    function: Any  # The `tf.function` of the model that answers it.
+    function: Any  # The `tf.function` of the model.
     arrays: dict[str, np.ndarray]
     has_invalid_row: bool  # Whether the last sample is invalid.
 
@@ -191,7 +214,7 @@ def check_export(
     an invalid sample, and its first initial state is NaN, which selects the model's
     own.
 
-    Where a result exceeds the tolerance, the model answers the request again: samples
+    Where a result exceeds the tolerance, the model is called again: with samples
     alone or in another batch, and inputs that change in the last bit. If it differs
     from itself about as much, its results depend on rounding, and the file is as good
     as the model; this function then warns. Otherwise the file is wrong.
@@ -218,26 +241,26 @@ def check_export(
         ValueError: If the model maps no sample to finite results.
     """
     # 1. Make requests: sizes of batches, budgets, and one batch with an invalid sample.
-    # 2. Let the model answer them. It may fail on an invalid sample, and then the file
+    # 2. Call the model. It may fail on an invalid sample, and then the file
     #    may fail, too.
     # 3. Run the file in a fresh process, which lacks the model's code and settings.
-    # 4. Compare the samples that the model answers with finite numbers.
+    # 4. Compare the samples for which the model returns finite numbers.
     # 5. Where they differ, measure how far the model reproduces its own results.
     requests = [
         request
         for function in functions
         for request in _requests(function, samples, batch_size)
     ]
-    answers = []
+    results: list[tuple[_Request, dict[str, np.ndarray]]] = []
     for request in requests:
         try:
-            answers.append((request, _answer(request.function, request.arrays)))
+            results.append((request, _run_model(request.function, request.arrays)))
         except tf.errors.InvalidArgumentError:  # Such as an `Embedding` of NaN.
             if not request.has_invalid_row:
                 raise
-    responses = _responses(path, runtime, [request.arrays for request, _ in answers])
+    responses = _responses(path, runtime, [request.arrays for request, _ in results])
     largest, is_checked, mismatches = 0.0, False, []
-    for (request, expected), response in zip(answers, responses, strict=True):
+    for (request, expected), response in zip(results, responses, strict=True):
         if set(expected) != set(response):
             raise ExportError(
                 "The exported file returns other tensors than the model. Expected: "
@@ -245,25 +268,18 @@ def check_export(
             )
         rows = _finite_rows(request, expected)
         is_checked |= bool(rows.any()) and not request.has_invalid_row
-        exceeding = {}
-        for name, array in expected.items():
-            received = response[name]
-            if array.shape == received.shape:
-                if array.ndim and len(array) == len(rows):
-                    array, received = array[rows], received[rows]
-                elif not rows.all():
-                    continue  # This output depends on all samples.
-            difference = _difference(array, received, _scale(array))
+        own: dict[str, float] = {}
+        for name, array, received, difference in _compare(
+            expected, response, rows, np.arange(len(rows))
+        ):
             is_number = array.dtype.kind == "f"
             if is_number and np.isfinite(difference):
                 largest = max(largest, difference)
             if difference > (tolerance if is_number else 0):
-                exceeding[name] = array, received, difference
-        own = _own_differences(request, expected, rows, batch_size) if exceeding else {}
-        mismatches += [
-            _Mismatch(name, request, *found, own[name])
-            for name, found in exceeding.items()
-        ]
+                own = own or _own_differences(request, expected, rows, batch_size)
+                mismatches.append(
+                    _Mismatch(name, request, array, received, difference, own[name])
+                )
     if not is_checked:
         raise ValueError(
             "The exported file cannot be checked, because the model returns NaN for "
@@ -281,7 +297,7 @@ def check_export(
             f"differs from itself by {worst.own:.1e} between a sample alone and in a "
             "batch, or if its inputs change in the last bit. The file is as accurate "
             "as the model.",
-            stacklevel=3,
+            stacklevel=4,
         )
     return largest
 
@@ -302,14 +318,12 @@ def _requests(
     requests = [(batch, False) for batch in batches]
     invalid = {name: array.copy() for name, array in batches[-1].items()}
     inputs = [name for name in invalid if not is_initial_state(name)]
-    kinds = [invalid[name].dtype.kind for name in inputs]
-    for name, kind in zip(inputs, kinds, strict=True):
-        if kind in _INVALID:
-            invalid[name][-1] = _INVALID[kind]
-            break
+    invalid_inputs = [name for name in inputs if invalid[name].dtype.kind in _INVALID]
+    for name in invalid_inputs[:1]:
+        invalid[name][-1] = _INVALID[invalid[name].dtype.kind]
     for name in invalid.keys() - set(inputs):
         invalid[name][0] = np.nan
-    requests.append((invalid, any(kind in _INVALID for kind in kinds)))
+    requests.append((invalid, bool(invalid_inputs)))
     budgets = _BUDGETS if "max_iter" in names else [{}]
     return [
         _Request(function, {name: {**batch, **budget}[name] for name in names}, mark)
@@ -318,7 +332,7 @@ def _requests(
     ]
 
 
-def _answer(function: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _run_model(function: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns the model's response to a request."""
     with full_float32():
         response = function(*arrays.values())
@@ -403,16 +417,55 @@ def _own_differences(
             others.append(({**request.arrays, **alone}, indices))
     own = dict.fromkeys(expected, 0.0)
     for arrays, indices in others:
-        is_compared = rows[indices]
-        for name, received in _answer(request.function, arrays).items():
-            array = expected[name]
-            if array.ndim and len(array) == size and len(received) == len(indices):
-                array, received = array[indices][is_compared], received[is_compared]
-            elif len(indices) != size or not rows.all():
-                continue  # This output depends on all samples.
-            difference = _difference(array, received, _scale(expected[name]))
+        response = _run_model(request.function, arrays)
+        for name, *_, difference in _compare(expected, response, rows, indices):
             own[name] = max(own[name], difference)
     return own
+
+
+def _compare(
+    expected: dict[str, np.ndarray],
+    response: dict[str, np.ndarray],
+    rows: np.ndarray,
+    indices: np.ndarray,
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, float]]:
+    """Yields the name of each output, both arrays and their largest difference.
+
+    Differences are relative to the largest number of the output if that exceeds 1, and
+    infinite if shapes, NaNs or texts differ.
+
+    Args:
+        expected: Dict of arrays of a batch.
+        response: Dict of arrays of samples of this batch.
+        rows: Boolean array `(batch,)`, the samples to compare.
+        indices: Integer array `(samples,)`, the samples of `response`.
+    """
+    is_whole = len(indices) == len(rows)
+    for name, array in expected.items():
+        whole, received = array, response[name]
+        has_rows = array.ndim and len(array) == len(rows)
+        if has_rows and (is_whole or len(received) == len(indices)):
+            whole, array = array[rows], array[indices]
+            if array.shape == received.shape:
+                array, received = array[rows[indices]], received[rows[indices]]
+        elif not is_whole or not rows.all():
+            continue  # This output depends on all samples.
+        difference = np.inf
+        if array.shape != received.shape:
+            pass
+        elif array.dtype.kind not in "fiub":
+            difference = 0.0 if np.array_equal(array, received) else np.inf
+        elif np.array_equal(np.isnan(array), np.isnan(received)):
+            # LiteRT replaces infinite constants with the largest number.
+            one, two = (
+                np.clip(x[~np.isnan(array)].astype("float64"), -_LARGEST, _LARGEST)
+                for x in (array, received)
+            )
+            difference = float(np.max(np.abs(one - two), initial=0.0))
+            if whole.dtype.kind == "f":
+                sizes = np.abs(whole[~np.isnan(whole)].astype("float64"))
+                difference /= np.max(sizes[sizes < _LARGEST], initial=1.0)
+        yield name, array, received, difference
 
 
 def _error(wrong: list[_Mismatch]) -> str:
@@ -437,18 +490,20 @@ def _error(wrong: list[_Mismatch]) -> str:
             "It is NaN in only one of them: an operation loses a NaN or an infinity in "
             "TensorFlow. Give `samples` for which all layers are finite."
         )
-    elif not worst.is_number:
-        reason = (
-            f"{own} A `tolerance` applies only to floats. Give `samples` of real "
-            "requests; if the results differ for these, export parts of the model to "
-            "find the layer that the runtime computes differently."
-        )
     else:
-        tolerance = 1.5 * max(one.difference for one in wrong)
+        remedy = (
+            "A `tolerance` applies only to floats. Give `samples` of real requests; if "
+            "the results differ for these, "
+        )
+        if worst.is_number:
+            tolerance = 1.5 * max(one.difference for one in wrong)
+            remedy = (
+                "If this is accurate enough, export it with "
+                f"`tolerance={tolerance:.1e}`; otherwise, "
+            )
         reason = (
-            f"{own} If this is accurate enough, export it with "
-            f"`tolerance={tolerance:.1e}`; otherwise, export parts of the model to "
-            "find the layer that the runtime computes differently."
+            f"{own} {remedy}export parts of the model to find the layer that the "
+            "runtime computes differently."
         )
     arrays = worst.request.arrays
     budget = {key: arrays[key].item() for key in _BUDGETS[0] if key in arrays}
@@ -462,28 +517,3 @@ def _error(wrong: list[_Mismatch]) -> str:
         f"`{worst.name}` of a batch of {size}, {budget}: {expected}. Received: "
         f"{received}."
     )
-
-
-def _scale(array: np.ndarray) -> float:
-    """Returns the size of an output, to which differences are relative: 1 or more."""
-    if array.dtype.kind != "f":
-        return 1.0
-    sizes = np.abs(array[~np.isnan(array)].astype("float64"))
-    return float(np.max(sizes[sizes < _LARGEST], initial=1.0))
-
-
-def _difference(expected: np.ndarray, received: np.ndarray, scale: float) -> float:
-    """Returns the largest difference; infinite if shapes, NaNs or texts differ."""
-    if expected.shape != received.shape:
-        return np.inf
-    if expected.dtype.kind not in "fiub":
-        return 0.0 if np.array_equal(expected, received) else np.inf
-    if not np.array_equal(np.isnan(expected), np.isnan(received)):
-        return np.inf
-    known = ~np.isnan(expected)
-    # LiteRT replaces infinite constants with the largest number.
-    one, two = (
-        np.clip(x[known].astype("float64"), -_LARGEST, _LARGEST)
-        for x in (expected, received)
-    )
-    return float(np.max(np.abs(one - two), initial=0.0) / scale)

@@ -10,13 +10,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from deq_keras.core.checks import check_optional_count, check_positive
-from deq_keras.serving.check import (
-    ExportError,
-    check_export,
-    check_samples,
-    new_path,
-)
+from deq_keras.core.checks import check_optional_count
+from deq_keras.serving.check import ExportError, export
 from deq_keras.serving.runtimes import LiteRTRuntime, import_extra
 from deq_keras.serving.served_model import ServedModel, freeze, output_names
 
@@ -83,31 +78,27 @@ def export_litert(
     """
     import_extra("ai_edge_litert")
     batch_size = check_optional_count("batch_size", batch_size)
-    tolerance = check_positive("tolerance", tolerance)
-    with new_path(path, ".tflite") as temporary:
-        served = ServedModel(
-            model,
-            input_signature,
-            max_iter_limit,
-            batch_size=batch_size,
-            metadata=metadata,
-        )
-        samples = check_samples(served.signature, samples)
+    served = ServedModel(
+        model,
+        input_signature,
+        max_iter_limit,
+        batch_size=batch_size,
+        metadata=metadata,
+    )
+
+    def write(file: pathlib.Path) -> list[Any]:
         function = served.single_function(warm_start)
-        temporary.write_bytes(_convert(function))
+        file.write_bytes(_convert(function))
         # LiteRT keeps associated files in a ZIP archive after the model.
-        with zipfile.ZipFile(temporary, "a") as archive:
+        with zipfile.ZipFile(file, "a") as archive:
             text = json.dumps(served.metadata(function))
             # Without a timestamp, equal models produce equal files.
             archive.writestr(zipfile.ZipInfo(LiteRTRuntime.METADATA), text)
-        return check_export(
-            temporary,
-            LiteRTRuntime,
-            [function],
-            {**samples, **served.initial_states(samples)},
-            tolerance,
-            batch_size,
-        )
+        return [function]
+
+    return export(
+        served, path, ".tflite", LiteRTRuntime, samples, tolerance, write, batch_size
+    )
 
 
 def _convert(function: Any) -> bytes:

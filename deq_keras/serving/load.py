@@ -20,6 +20,14 @@ _RUNTIMES = {
     ".tflite": ("LiteRT", LiteRTRuntime),
     ".onnx": ("ONNX", ONNXRuntime),
 }
+# By NumPy's letters. bfloat16 is a void dtype, and texts are objects.
+_KINDS = {
+    "b": "boolean",
+    **dict.fromkeys("iu", "integer"),
+    **dict.fromkeys("fV", "floating-point"),
+    "c": "complex",
+    **dict.fromkeys("OSU", "string"),
+}
 # Kinds of arrays that convert to each kind of tensor. Booleans are not numbers.
 _CONVERTED = {
     "boolean": ("boolean",),
@@ -117,18 +125,14 @@ class LoadedModel:
             {name: tf.TensorSpec(*spec, name=name) for name, spec in specs.items()}
             for specs in runtime.signatures
         ]
-        specs = {
-            name: spec for specs in self._signatures for name, spec in specs.items()
-        }
-        order = [*runtime.metadata.get("inputs", ()), *specs]
-        required = [
-            name
-            for name in order
+        specs = {name: s for specs in self._signatures for name, s in specs.items()}
+        self.inputs = {
+            name: specs[name]
+            for name in dict.fromkeys([*runtime.metadata.get("inputs", ()), *specs])
             if not _is_option(specs[name]) and all(name in s for s in self._signatures)
-        ]
-        self.inputs = {name: specs[name] for name in required}
-        order = [*DEFAULTS, *specs]
-        self.options = {n: specs[n] for n in order if n in specs.keys() - self.inputs}
+        }
+        options = dict.fromkeys(name for name in [*DEFAULTS, *specs] if name in specs)
+        self.options = {n: specs[n] for n in options if n not in self.inputs}
         self.outputs = runtime.metadata.get("outputs", runtime.outputs)
         self.solvers = runtime.metadata.get("solvers", {})
         self.max_iter_limit = runtime.metadata.get("max_iter_limit")
@@ -262,7 +266,8 @@ def _as_array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
         ) from error
     shown = f"={array.item()!r}" if array.ndim == 0 else f" of shape {array.shape}"
     shown = f"{name}{shown} of dtype {array.dtype}"
-    kind, kinds = _kind(array.dtype), _CONVERTED[str(_kind(spec.dtype))]
+    numpy_dtype = np.dtype(spec.dtype.as_numpy_dtype)
+    kind, kinds = _KINDS.get(array.dtype.kind), _CONVERTED[_KINDS[numpy_dtype.kind]]
     if kind not in kinds:
         raise ValueError(
             f"`{name}` must have a dtype of kind {' or '.join(kinds)}, which is sent "
@@ -275,7 +280,7 @@ def _as_array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
     if kind == "string":
         return np.asarray(array, object)
     with np.errstate(over="ignore"):  # An overflow is infinite: its sample fails.
-        result = np.asarray(array, spec.dtype.as_numpy_dtype, order="C")
+        result = np.asarray(array, numpy_dtype, order="C")
     if spec.dtype.is_integer and not np.array_equal(result, array):
         raise ValueError(
             f"`{name}` must have values from {spec.dtype.min} to {spec.dtype.max}. "
@@ -287,21 +292,6 @@ def _as_array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
             f"the solvers. Received: tol={array.item()!r}."
         )
     return result
-
-
-def _kind(dtype: Any) -> str | None:
-    """Returns the kind of a NumPy or TensorFlow dtype, or `None`."""
-    try:
-        dtype = tf.as_dtype(dtype)
-    except TypeError:
-        return None
-    return {
-        dtype.is_bool: "boolean",
-        dtype.is_integer: "integer",
-        dtype.is_floating: "floating-point",
-        dtype.is_complex: "complex",
-        dtype == tf.string: "string",
-    }.get(True)
 
 
 def _describe(spec: tf.TensorSpec) -> str:

@@ -11,13 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from deq_keras.core.checks import check_positive
-from deq_keras.serving.check import (
-    ExportError,
-    check_export,
-    check_samples,
-    new_path,
-)
+from deq_keras.serving.check import ExportError, export
 from deq_keras.serving.runtimes import ONNXRuntime, import_extra
 from deq_keras.serving.served_model import (
     DEFAULTS,
@@ -80,25 +74,15 @@ def export_onnx(
     """
     for name in ("onnx", "onnxruntime", "tf2onnx"):
         import_extra(name)
-    tolerance = check_positive("tolerance", tolerance)
-    with new_path(path, ".onnx") as temporary:
-        served = ServedModel(
-            model,
-            input_signature,
-            max_iter_limit,
-            metadata=metadata,
-        )
-        samples = check_samples(served.signature, samples)
+    served = ServedModel(model, input_signature, max_iter_limit, metadata=metadata)
+
+    def write(file: pathlib.Path) -> list[Any]:
         function = served.single_function(warm_start)
-        file = _convert(function, served.metadata(function))
-        temporary.write_bytes(file.SerializeToString())
-        return check_export(
-            temporary,
-            ONNXRuntime,
-            [function],
-            {**samples, **served.initial_states(samples)},
-            tolerance,
-        )
+        converted = _convert(function, served.metadata(function))
+        file.write_bytes(converted.SerializeToString())
+        return [function]
+
+    return export(served, path, ".onnx", ONNXRuntime, samples, tolerance, write)
 
 
 def _convert(function: Any, metadata: dict[str, Any]) -> Any:
@@ -119,10 +103,47 @@ def _convert(function: Any, metadata: dict[str, Any]) -> Any:
             f"of each. Received: both named {sorted(shared)}."
         )
     names = input_keys + output_keys
-    # 2. Convert. tf2onnx warns about each unknown shape.
+    # 2. Give the graph the shapes and names that tf2onnx needs.
+    definition = concrete.graph.as_graph_def()
+    functions = definition.library.function
+    nested = {
+        attribute.func.name
+        for function in functions
+        for node in function.node_def
+        for attribute in node.attr.values()
+    }
+    for index, inner in enumerate(functions):
+        # tf2onnx recognizes the steps of an LSTM or a GRU, and needs their weights as
+        # constants. In the loop of a solver they are arguments: hide the steps.
+        for node in list(inner.node_def):
+            if inner.signature.name in nested and node.op == "TensorListSetItem":
+                identity = inner.node_def.add(name=f"{node.name}_item", op="Identity")
+                identity.attr["T"].CopyFrom(node.attr["element_dtype"])
+                identity.input.append(node.input[2])
+                node.input[2] = f"{identity.name}:output:0"
+        # Without these incomplete shapes, tf2onnx infers shapes from the caller.
+        for argument in inner.arg_attr.values():
+            argument.attr.pop("_output_shapes", None)
+        # tf2onnx confuses an argument with a tensor of the same name in the caller:
+        # make the names of an inner function unique.
+
+        def unique(reference: str, prefix: str = f"f{index}_") -> str:
+            # argument, operation:output:index or ^operation
+            mark = "^" if reference.startswith("^") else ""
+            return f"{mark}{prefix}{reference.removeprefix('^')}"
+
+        for argument in inner.signature.input_arg:
+            argument.name = unique(argument.name)
+        for node in inner.node_def:
+            node.name = unique(node.name)
+            node.input[:] = [unique(reference) for reference in node.input]
+        for returned in (inner.ret, inner.control_ret):
+            for name, reference in list(returned.items()):
+                returned[name] = unique(reference)
+    # 3. Convert. tf2onnx warns about each unknown shape.
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
     with tf.Graph().as_default() as graph:
-        tf.graph_util.import_graph_def(_convertible(concrete), name="")
+        tf.graph_util.import_graph_def(definition, name="")
         try:
             converted = tfonnx.process_tf_graph(
                 graph,
@@ -146,7 +167,7 @@ def _convert(function: Any, metadata: dict[str, Any]) -> Any:
             "ONNX has no operator for some operations of the model. Replace them in "
             f"their layers. Received: {', '.join(lacking)[:1000]}."
         )
-    # 3. Repair loops and branches.
+    # 4. Repair loops and branches.
     numbers = itertools.count()
     for node in _nodes(model.graph):
         if node.op_type == "Loop":
@@ -163,7 +184,7 @@ def _convert(function: Any, metadata: dict[str, Any]) -> Any:
                     copy = onnx.helper.make_node("Identity", [output.name], [name])
                     body.node.append(copy)
                     output.name = name
-    # 4. Add metadata and defaults: an initializer with the name of an input.
+    # 5. Add metadata and defaults: an initializer with the name of an input.
     onnx.helper.set_model_props(model, {ONNXRuntime.METADATA: json.dumps(metadata)})
     for value in model.graph.input:
         if value.name in DEFAULTS:
@@ -176,49 +197,6 @@ def _convert(function: Any, metadata: dict[str, Any]) -> Any:
             )
     onnx.checker.check_model(model)
     return model
-
-
-def _convertible(concrete: Any) -> Any:
-    """Returns the graph of a function with the shapes and names that tf2onnx needs."""
-    graph = concrete.graph.as_graph_def()
-    functions = graph.library.function
-    nested = {
-        attribute.func.name
-        for function in functions
-        for node in function.node_def
-        for attribute in node.attr.values()
-    }
-    for index, function in enumerate(functions):
-        # tf2onnx recognizes the steps of an LSTM or a GRU, and needs their weights as
-        # constants. In the loop of a solver they are arguments: hide the steps.
-        for node in list(function.node_def):
-            if function.signature.name in nested and node.op == "TensorListSetItem":
-                identity = function.node_def.add(
-                    name=f"{node.name}_item", op="Identity"
-                )
-                identity.attr["T"].CopyFrom(node.attr["element_dtype"])
-                identity.input.append(node.input[2])
-                node.input[2] = f"{identity.name}:output:0"
-        # Without these incomplete shapes, tf2onnx infers shapes from the caller.
-        for argument in function.arg_attr.values():
-            argument.attr.pop("_output_shapes", None)
-        # tf2onnx confuses an argument with a tensor of the same name in the caller:
-        # make the names of an inner function unique.
-
-        def unique(reference: str, prefix: str = f"f{index}_") -> str:
-            # argument, operation:output:index or ^operation
-            mark = "^" if reference.startswith("^") else ""
-            return f"{mark}{prefix}{reference.removeprefix('^')}"
-
-        for argument in function.signature.input_arg:
-            argument.name = unique(argument.name)
-        for node in function.node_def:
-            node.name = unique(node.name)
-            node.input[:] = [unique(reference) for reference in node.input]
-        for returned in (function.ret, function.control_ret):
-            for name, reference in list(returned.items()):
-                returned[name] = unique(reference)
-    return graph
 
 
 def _where(context: Any, node: Any, name: str, arguments: Any) -> None:
@@ -249,19 +227,22 @@ def _with_one(
     dtype = utils.map_onnx_to_numpy_type(dtypes[0])
     one = context.make_const(utils.make_name("one"), np.ones((), dtype)).output[0]
 
-    def add(kind: str, operands: list[str], is_last: bool) -> str:
-        names = {"name": node.name, "outputs": outputs} if is_last else {}
-        made = context.make_node(kind, operands, dtypes=dtypes, shapes=shapes, **names)
+    last = {"name": node.name, "outputs": outputs}
+
+    def add(kind: str, operands: list[str], **options: Any) -> str:
+        made = context.make_node(
+            kind, operands, dtypes=dtypes, shapes=shapes, **options
+        )
         return made.output[0]
 
-    def combine(x: str, is_last: bool) -> str:
+    def add_one(x: str, **options: Any) -> str:
         operands = [one, x] if form.startswith("1") else [x, one]
-        return add("Add" if "+" in form else "Sub", operands, is_last)
+        return add("Add" if "+" in form else "Sub", operands, **options)
 
     if is_sum_first:
-        add(operator, [combine(inputs[0], is_last=False)], is_last=True)
+        add(operator, [add_one(inputs[0])], **last)
     else:
-        combine(add(operator, inputs, is_last=False), is_last=True)
+        add_one(add(operator, inputs), **last)
 
 
 def _tensor_list(context: Any, node: Any, name: str, arguments: Any) -> None:

@@ -1,5 +1,6 @@
 """Export models to SavedModel, the format of TensorFlow Serving."""
 
+import itertools
 import json
 import pathlib
 from collections.abc import Callable
@@ -9,8 +10,7 @@ import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from deq_keras.core.checks import check_positive
-from deq_keras.serving.check import check_export, check_samples, new_path
+from deq_keras.serving.check import export
 from deq_keras.serving.runtimes import SavedModelRuntime
 from deq_keras.serving.served_model import ServedModel
 
@@ -108,17 +108,16 @@ def export_saved_model(
     ...     np.ones((2, 3), "float32"), 2, 0.0)["evaluations"].numpy()
     array([2, 2], dtype=int32)
     """
-    tolerance = check_positive("tolerance", tolerance)
-    with new_path(path) as temporary:
-        served = ServedModel(
-            model,
-            input_signature,
-            max_iter_limit,
-            preprocessor,
-            postprocessor,
-            metadata=metadata,
-        )
-        samples = check_samples(served.signature, samples)
+    served = ServedModel(
+        model,
+        input_signature,
+        max_iter_limit,
+        preprocessor,
+        postprocessor,
+        metadata=metadata,
+    )
+
+    def write(folder: pathlib.Path) -> list[Any]:
         endpoints = {"serve": served.serve()}
         if len(served.solve_outputs):
             endpoints["serve_with_statistics"] = served.serve_with_statistics()
@@ -131,32 +130,25 @@ def export_saved_model(
             archive.add_endpoint(name, function)
         # Served models need no gradients; without them files are half as large.
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        archive.write_out(temporary, options=options, verbose=False)
-        _pass_constants(temporary / "saved_model.pb")
-        *_, largest = endpoints.values()
-        file = temporary / SavedModelRuntime.METADATA
-        file.parent.mkdir()
-        file.write_text(json.dumps(served.metadata(largest)), encoding="utf-8")
-        return check_export(
-            temporary,
-            SavedModelRuntime,
-            list(endpoints.values()),
-            {**samples, **served.initial_states(samples)},
-            tolerance,
-        )
-
-
-def _pass_constants(path: pathlib.Path) -> None:
-    """Lets XLA compile the functions of a file.
-
-    Loops read shapes that are computed before them, so that no iteration computes them.
-    XLA requires constants for shapes, and passes them into a loop only if the loop has
-    this mark. TensorFlow sets it where XLA already compiles the traced function.
-    """
-    file = saved_model_pb2.SavedModel.FromString(path.read_bytes())
-    for graph in (meta.graph_def for meta in file.meta_graphs):
-        for nodes in (graph.node, *(one.node_def for one in graph.library.function)):
-            for node in nodes:
+        archive.write_out(folder, options=options, verbose=False)
+        # XLA requires constants for shapes. Loops read shapes that are computed before
+        # them, so that no iteration computes them, and XLA passes constants into a loop
+        # only if it has this mark. TensorFlow sets it where XLA already compiles the
+        # traced function.
+        file = folder / "saved_model.pb"
+        saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+        for graph in (meta.graph_def for meta in saved.meta_graphs):
+            functions = (one.node_def for one in graph.library.function)
+            for node in itertools.chain(graph.node, *functions):
                 if node.op.removeprefix("Stateless") in ("While", "If", "Case"):
                     node.attr["_xla_propagate_compile_time_consts"].b = True
-    path.write_bytes(file.SerializeToString(deterministic=True))
+        file.write_bytes(saved.SerializeToString(deterministic=True))
+        endpoint_functions = list(endpoints.values())
+        file = folder / SavedModelRuntime.METADATA
+        file.parent.mkdir()
+        file.write_text(
+            json.dumps(served.metadata(endpoint_functions[-1])), encoding="utf-8"
+        )
+        return endpoint_functions
+
+    return export(served, path, "", SavedModelRuntime, samples, tolerance, write)

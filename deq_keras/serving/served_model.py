@@ -20,12 +20,13 @@ from tensorflow.python.framework.convert_to_constants import (
 from deq_keras.core.checks import check_optional_count
 from deq_keras.core.graphs import nodes
 from deq_keras.core.structure import with_rows_of
-from deq_keras.layers import DEQ, SolveScope
+from deq_keras.layers import SolveScope
+from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
 from deq_keras.serving.check import ExportError
 from deq_keras.serving.signature import (
     SolveOutputs,
-    named,
-    named_outputs,
+    input_specs,
+    name_outputs,
     request_signature,
 )
 from deq_keras.solvers import Solution, SolveRequest
@@ -79,11 +80,10 @@ class ServedModel:
         self.signature = request_signature(
             model, preprocessor, input_signature, batch_size
         )
-        self.inputs = named(self.signature)
+        self.inputs = input_specs(self.signature)
         self._limit = check_optional_count("max_iter_limit", max_iter_limit)
         self._own: dict[str, dict[str, Any]] = {}
-        layers = [one for one in model._flatten_layers() if isinstance(one, DEQ)]
-        self._solver_budgets = [layer.solver.max_iter for layer in layers]
+        self._layers = equilibrium_layers(model)
 
     @functools.cached_property
     def solve_outputs(self) -> SolveOutputs:
@@ -98,8 +98,8 @@ class ServedModel:
         if not len(self.solve_outputs):
             return None
         own = [one["max_iter"] for one in self._own.values()]
-        budgets = [*self._solver_budgets, *(n for n in own if isinstance(n, int))]
-        return self._limit or max(budgets)
+        budgets = [layer.solver.max_iter for layer in self._layers]
+        return self._limit or max([*budgets, *(n for n in own if isinstance(n, int))])
 
     def metadata(self, function: Any) -> dict[str, Any]:
         """Returns the data that `deq_keras.serving.load` cannot read from signatures.
@@ -139,7 +139,9 @@ class ServedModel:
         """Returns `serve_with_statistics` with initial states as further inputs, and
         equilibria as further outputs."""
         specs = {**self.inputs, **self.solve_outputs.specs(), **_BUDGET}
-        return self._function(specs, SolveOutputs.statistics_and_equilibria)
+        return self._function(
+            specs, lambda outputs: {**outputs.statistics(), **outputs.equilibria()}
+        )
 
     def single_function(self, warm_start: bool) -> Any:
         """Returns the function of a format with one signature.
@@ -151,44 +153,6 @@ class ServedModel:
             return self.serve()
         return self.serve_warm() if warm_start else self.serve_with_statistics()
 
-    def respond(
-        self,
-        request: dict[str, tf.Tensor],
-        report: Callable[[SolveOutputs], dict[str, tf.Tensor]],
-    ) -> dict[str, tf.Tensor]:
-        """Returns the named outputs of the model and a report on its solves.
-
-        Args:
-            request: Dict of tensors: the inputs, and optionally a budget, a tolerance
-                and initial states.
-            report: Function from `SolveOutputs` to a dict of tensors.
-        """
-        # TensorFlow would broadcast an input with a single row: require equal rows.
-        request = dict(request)
-        first = request[next(iter(self.inputs))]
-        if first.shape.rank:
-            for name, tensor in list(request.items()):
-                if tensor.shape.rank and tensor is not first:
-                    # The check reshapes indices: a reshape of the tensor would hide its
-                    # static sizes from LiteRT, whose convolutions need them.
-                    indices = with_rows_of(first, tf.range(tf.shape(tensor)[0]))
-                    request[name] = tf.gather(tensor, indices)
-        inputs = self._model_inputs(request)
-        states = self.solve_outputs.states(request)
-        scope = _RequestScope(self.model, request, states, self.max_iter_limit)
-        with scope:
-            outputs = self.model(inputs, training=False)
-        solve_outputs = SolveOutputs(scope.solutions)
-        if self.postprocessor is not None:
-            outputs = self.postprocessor(outputs, inputs, solve_outputs.failed())
-        outputs, reported = named_outputs(outputs), report(solve_outputs)
-        if shared := set(outputs) & set(reported):
-            raise ValueError(
-                "Outputs of the model must not have the names of statistics. Rename "
-                f"them. Received: outputs named {sorted(shared)}."
-            )
-        return {**outputs, **reported}
-
     def initial_states(self, samples: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the states after a short solve of samples, as a dict of arrays by the
         names of initial states.
@@ -197,25 +161,59 @@ class ServedModel:
             samples: Dict of arrays.
         """
         request = {name: tf.constant(samples[name]) for name in self.inputs}
-        states = SolveOutputs(self._solutions(request, max_iter=2))
+        states = SolveOutputs(self._solutions({**request, "max_iter": tf.constant(2)}))
         return {n: x.numpy() for n, x in states.equilibria("initial_state").items()}
 
-    def _solutions(
-        self, request: dict[str, tf.Tensor], max_iter: int | None = None
-    ) -> dict[str, Solution]:
-        if not any(isinstance(layer, DEQ) for layer in self.model._flatten_layers()):
+    def _solutions(self, request: dict[str, tf.Tensor]) -> dict[str, Solution]:
+        if not self._layers:
             return {}
-        # Without a budget, each solver keeps its own as a static number.
-        scope = _OwnBudgets(self.model, max_iter)
+        scope = _RequestScope(self.model, request)
         with scope:
             self.model(self._model_inputs(request), training=False)
-        if max_iter is None:
-            self._own = scope.budgets
+        if "max_iter" not in request:
+            self._own = scope.own
         return scope.solutions
 
-    def _function(self, specs: dict[str, tf.TensorSpec], report: Any) -> Any:
+    def _function(
+        self,
+        specs: dict[str, tf.TensorSpec],
+        report: Callable[[SolveOutputs], dict[str, tf.Tensor]],
+    ) -> Any:
+        """Returns a `tf.function` of named tensors. It returns the named outputs of the
+        model and a report on its solves.
+
+        Args:
+            specs: Dict of `tf.TensorSpec`s: the inputs, and optionally a budget, a
+                tolerance and initial states.
+            report: Function from `SolveOutputs` to a dict of tensors.
+        """
+
         def respond(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-            return self.respond(dict(zip(specs, tensors, strict=True)), report)
+            request = dict(zip(specs, tensors, strict=True))
+            # TensorFlow would broadcast an input with a single row: require equal rows.
+            first = tensors[0]
+            if first.shape.rank:
+                for name, tensor in list(request.items())[1:]:
+                    if tensor.shape.rank:
+                        # The check reshapes indices: a reshape of the tensor would hide
+                        # its static sizes from LiteRT, whose convolutions need them.
+                        rows = tf.range(tf.shape(tensor)[0])
+                        request[name] = tf.gather(tensor, with_rows_of(first, rows))
+            inputs = self._model_inputs(request)
+            states = self.solve_outputs.states(request)
+            scope = _RequestScope(self.model, request, states, self.max_iter_limit)
+            with scope:
+                outputs = self.model(inputs, training=False)
+            solve_outputs = SolveOutputs(scope.solutions)
+            if self.postprocessor is not None:
+                outputs = self.postprocessor(outputs, inputs, solve_outputs.failures())
+            outputs, reported = name_outputs(outputs), report(solve_outputs)
+            if shared := set(outputs) & set(reported):
+                raise ValueError(
+                    "Outputs of the model must not have the names of statistics. Rename"
+                    f" them. Received: outputs named {sorted(shared)}."
+                )
+            return {**outputs, **reported}
 
         # A loaded SavedModel takes keywords and has the defaults of this signature.
         parameters = [
@@ -250,23 +248,6 @@ def output_names(function: Any) -> list[str]:
     return list(function.get_concrete_function().structured_outputs)
 
 
-class _OwnBudgets(SolveScope):
-    """A scope that records `max_iter` and `tol` of each solve, by name."""
-
-    is_pure = True
-
-    def __init__(self, model: keras.Model, max_iter: int | None = None) -> None:
-        super().__init__(model, max_iter)
-        self.budgets: dict[str, dict[str, Any]] = {}
-
-    def prepare(self, name: str, layer: Any, request: SolveRequest) -> SolveRequest:
-        self.budgets[name] = {
-            key: "computed" if tf.is_tensor(value) else value
-            for key, value in (("max_iter", request.max_iter), ("tol", request.tol))
-        }
-        return request
-
-
 class _RequestScope(SolveScope):
     """The scope of a request to a file, which also overrides numbers given in calls.
 
@@ -277,8 +258,12 @@ class _RequestScope(SolveScope):
         model: The `keras.Model`.
         request: Dict of tensors. `"max_iter"`, if any, is below 1 for the budget of
             each call, and `"tol"`, if any, negative for the tolerance of each call.
-        initial_states: See `SolveScope`.
-        limit: Positive integer. The largest budget.
+        initial_states: See `SolveScope`. Defaults to `None`.
+        limit: Positive integer. The largest budget. Defaults to `None`: without a
+            budget in the request, each solver keeps its own as a static number.
+
+    Attributes:
+        own: Dict from the names of solves to the `max_iter` and `tol` of the call.
     """
 
     is_pure = True
@@ -287,21 +272,26 @@ class _RequestScope(SolveScope):
         self,
         model: keras.Model,
         request: dict[str, tf.Tensor],
-        initial_states: dict[str, Any],
-        limit: int | None,
+        initial_states: dict[str, Any] | None = None,
+        limit: int | None = None,
     ) -> None:
         super().__init__(model, initial_states=initial_states)
+        self.own: dict[str, dict[str, Any]] = {}
         self._budget, self._tolerance = request.get("max_iter"), request.get("tol")
         self._limit = limit
 
     def __enter__(self) -> SolveScope:
-        layers = self.model._flatten_layers()
-        if any(isinstance(layer, DEQ) for layer in layers):
-            return super().__enter__()
-        return self
+        return super().__enter__() if equilibrium_layers(self.model) else self
 
     def prepare(self, name: str, layer: Any, request: SolveRequest) -> SolveRequest:
-        max_iter, tol = tf.convert_to_tensor(request.max_iter), request.tol
+        max_iter: Any = request.max_iter
+        tol = request.tol
+        self.own[name] = {
+            key: "computed" if tf.is_tensor(value) else value
+            for key, value in (("max_iter", max_iter), ("tol", tol))
+        }
+        if self._budget is not None or self._limit is not None:
+            max_iter = tf.convert_to_tensor(max_iter)
         if self._budget is not None:
             budget = tf.cast(self._budget, max_iter.dtype)
             max_iter = tf.where(budget < 1, max_iter, budget)
@@ -343,27 +333,22 @@ def freeze(function: Any, target: str) -> tuple[Any, dict[str, tf.Tensor]]:
                 "again with that dtype policy, and set its weights. Received: half "
                 f"precision in {node.op} of {node.name!r}."
             )
-    concrete = _without_placeholders(concrete)
     names = sorted(traced.structured_outputs)
-    return concrete, dict(zip(names, concrete.outputs, strict=True))
-
-
-def _without_placeholders(concrete: Any) -> Any:
-    """Replaces `PlaceholderWithDefault` with `Identity`: converters mistake it for an
-    input. A compact solve hides its batch size from Grappler with one."""
+    # A compact solve hides its batch size from Grappler with a placeholder, which
+    # converters mistake for an input.
     graph = concrete.graph.as_graph_def()
     hiding = [node for node in graph.node if node.op == "PlaceholderWithDefault"]
-    if not hiding:
-        return concrete
     for node in hiding:
         node.op = "Identity"
         node.attr["T"].CopyFrom(node.attr["dtype"])
         for name in ("dtype", "shape"):
             node.attr.pop(name)
-    wrapped = tf.compat.v1.wrap_function(
-        lambda: tf.graph_util.import_graph_def(graph, name=""), []
-    )
-    return wrapped.prune(
-        [tensor.name for tensor in concrete.inputs],
-        [tensor.name for tensor in concrete.outputs],
-    )
+    if hiding:
+        wrapped = tf.compat.v1.wrap_function(
+            lambda: tf.graph_util.import_graph_def(graph, name=""), []
+        )
+        concrete = wrapped.prune(
+            [tensor.name for tensor in concrete.inputs],
+            [tensor.name for tensor in concrete.outputs],
+        )
+    return concrete, dict(zip(names, concrete.outputs, strict=True))

@@ -68,7 +68,7 @@ def request_signature(
     return tree.map_structure(spec, input_signature)
 
 
-def named(signature: Any) -> dict[str, tf.TensorSpec]:
+def input_specs(signature: Any) -> dict[str, tf.TensorSpec]:
     """Returns the `tf.TensorSpec`s of a signature by name, in the order of its leaves.
 
     An input in a dict has the name of its key; nested keys are joined with `_`. Others
@@ -101,12 +101,12 @@ def _path_name(kind: str, path: tuple) -> str:
     return "_".join(map(str, path if is_keyed else (kind, *path)))
 
 
-def named_outputs(outputs: Any) -> dict[str, tf.Tensor]:
+def name_outputs(outputs: Any) -> dict[str, tf.Tensor]:
     """Returns outputs by name, in their order: `outputs` for a single one, the keys of
     dicts, joined with `_`, or `outputs_0`, `outputs_1`, ..."""
     leaves = [(_path_name("outputs", path), leaf) for path, leaf in _leaves(outputs)]
     _check_names("outputs", [name for name, _ in leaves])
-    return {name: _served(leaf) for name, leaf in leaves}
+    return {name: _widen(leaf) for name, leaf in leaves}
 
 
 def _leaves(nest: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
@@ -164,7 +164,7 @@ class SolveOutputs:
             )
         }
 
-    def failed(self) -> tf.Tensor | None:
+    def failures(self) -> tf.Tensor | None:
         """Returns a mask `(batch,)` of samples with a diverged solve, or `None` without
         an equilibrium layer."""
         failed = [
@@ -179,16 +179,12 @@ class SolveOutputs:
             kind: `"equilibrium"`, the name in responses, or `"initial_state"`, the name
                 in the next request.
         """
-        return {name: _served(leaf) for name, leaf in self._leaves(kind).items()}
-
-    def statistics_and_equilibria(self) -> dict[str, tf.Tensor]:
-        """Returns statistics and equilibria in one dict."""
-        return {**self.statistics(), **self.equilibria()}
+        return {name: _widen(leaf) for name, leaf in self._leaves(kind).items()}
 
     def specs(self) -> dict[str, tf.TensorSpec]:
         """Returns the `tf.TensorSpec`s of the initial states in a request."""
         return {
-            name: tf.TensorSpec(leaf.shape, _served_dtype(leaf.dtype), name=name)
+            name: tf.TensorSpec(leaf.shape, _wide_dtype(leaf.dtype), name=name)
             for name, leaf in self._leaves("initial_state").items()
         }
 
@@ -228,13 +224,13 @@ def is_initial_state(name: str) -> bool:
     return bool(re.fullmatch(r"(.*_)?initial_state(_\d+)?", name))
 
 
-def _served(tensor: tf.Tensor) -> tf.Tensor:
-    return tf.cast(tensor, _served_dtype(tensor.dtype))
-
-
-def _served_dtype(dtype: tf.DType) -> tf.DType:
+def _wide_dtype(dtype: tf.DType) -> tf.DType:
     # Few clients support half precision.
     return tf.float32 if dtype in (tf.bfloat16, tf.float16) else dtype
+
+
+def _widen(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tensor, _wide_dtype(tensor.dtype))
 
 
 def _check_names(kind: str, names: list[str]) -> None:

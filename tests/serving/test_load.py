@@ -51,9 +51,9 @@ def _export(model, target, folder, **arguments):
     """Returns the path of a model in a format. Other tests check exports."""
     path = folder / f"model{RUNTIMES[target][1]}"
     with pytest.MonkeyPatch.context() as patch:
-        module = getattr(serving, target)
-        patch.setattr(module, "check_export", lambda *arguments: 0.0)
-        getattr(module, f"export_{target}")(model, path, metadata=RECORD, **arguments)
+        patch.setattr(serving.check, "check_export", lambda *arguments: 0.0)
+        export = getattr(serving, f"export_{target}")
+        export(model, path, metadata=RECORD, **arguments)
     return path
 
 

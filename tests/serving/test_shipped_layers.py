@@ -195,7 +195,7 @@ def test_file_equals_predict(name, target, tmp_path):
     path = tmp_path / f"model{suffix}"
     with pytest.MonkeyPatch.context() as patch:
         # Other tests are of the check. It would take most of the time.
-        patch.setattr(getattr(serving, target), "check_export", lambda *_: 0.0)
+        patch.setattr(serving.check, "check_export", lambda *_: 0.0)
         export(model, path, samples=inputs)
     request = inputs
     if isinstance(inputs, list):

@@ -180,7 +180,7 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         """Returns the inputs of the layer as tensors, and their masks."""
         inputs = self.inputs() if callable(self.inputs) else self.inputs
         inputs = encoder(self.subject)(inputs)
-        masks = keras_masks(inputs)  # The arguments of a compiled function have none.
+        masks = keras_masks(inputs)  # A compiled function drops them.
         return tree.map_structure(tf.convert_to_tensor, inputs), masks
 
     def _change(self, inputs: Nest, masks: Nest) -> tf.Tensor:
@@ -194,7 +194,8 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         one, other = structure.to_matrix(near.value), structure.to_matrix(far.value)
         changes = tf.math.divide_no_nan(row_norms(other - one), row_norms(other))
         # The state of a failed sample is its last finite one.
-        changes = tf.where(far.status == DIVERGED, float("nan"), changes)
+        is_failed = (near.status == DIVERGED) | (far.status == DIVERGED)
+        changes = tf.where(is_failed, float("nan"), changes)
         total, count = nonfinite.finite_total(changes, changes.dtype.name)
         return tf.math.divide_no_nan(total, count)
 

@@ -149,8 +149,13 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         residual = np.asarray(solution.residual, "float64")
         residual = np.maximum(residual[np.isfinite(residual)], _SMALLEST)
         tf.summary.histogram(f"{prefix}/log10_residual", np.log10(residual))
-        # 2. Residuals over evaluations.
-        quartiles = _residual_quartiles(np.asarray(trace))
+        # 2. Quartiles over samples of the smallest residual after each evaluation.
+        #    A trace is NaN after its sample has stopped. `fmin` ignores NaN.
+        best = np.fmin.accumulate(np.asarray(trace), axis=0)
+        best = best[:, np.isfinite(best).all(axis=0)]
+        quartiles = np.zeros((0, 3))
+        if best.shape[1]:
+            quartiles = np.quantile(best, (0.25, 0.5, 0.75), axis=1).T
         total = len(quartiles)
         for budget in range(1, total + 1):
             if _is_power_of_two(budget) or budget == total:
@@ -176,24 +181,6 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         # Unusable samples have a trace of zeros.
         trace = tf.where(tf.math.is_finite(full.residual), full.trace, float("nan"))
         return self.layer.solve(inputs), trace
-
-
-def _residual_quartiles(trace: np.ndarray) -> np.ndarray:
-    """Returns quartiles over samples of the smallest residual after each evaluation.
-
-    Args:
-        trace: Float array `(max_iter, batch)`. Trace of a `Solution`. Samples without a
-            finite residual are ignored.
-
-    Returns:
-        Float array `(max_iter, 3)`. Empty if all samples are ignored.
-    """
-    # A trace is NaN after its sample has stopped. `fmin` ignores NaN.
-    best = np.fmin.accumulate(trace, axis=0)
-    best = best[:, np.isfinite(best).all(axis=0)]
-    if not best.shape[1]:
-        return np.zeros((0, 3))
-    return np.quantile(best, (0.25, 0.5, 0.75), axis=1).T
 
 
 def _is_power_of_two(number: int) -> bool:

@@ -118,7 +118,6 @@ def gradient_quality(
     >>> print(quality)  # doctest: +SKIP
     """
     layer = single_layer(subject)
-    loss = _random_loss(seed) if loss is None else loss
     max_iter, tol = check_count("max_iter", max_iter), check_positive("tol", tol)
     inputs = encoder(subject)(inputs)
     mask = keras_masks(inputs)
@@ -145,6 +144,14 @@ def gradient_quality(
             FixedPointIteration(1, tol=None),
             reports.append,
         )
+        if loss is None:
+            weights_of_loss = tree.flatten(normal_like(value, as_seed(seed)))
+
+            def loss(value: Nest) -> tf.Tensor:
+                pairs = zip(tree.flatten(value), weights_of_loss, strict=True)
+                products = (tf.cast(one * other, tf.float32) for one, other in pairs)
+                return tf.add_n([tf.reduce_sum(one) for one in products])
+
         losses = [tf.reduce_sum(loss(one)) for one in (value, equilibrium.value)]
     gradients, exact = (
         [
@@ -172,19 +179,6 @@ def gradient_quality(
     return GradientQuality(
         tuple(pairs), cosine, ratio, *(float(tf.reduce_max(one)) for one in residuals)
     )
-
-
-def _random_loss(seed: int) -> Loss:
-    def loss(value: Nest) -> tf.Tensor:
-        weight = normal_like(value, as_seed(seed))
-        products = tree.map_structure(
-            lambda leaf, weight: tf.reduce_sum(tf.cast(leaf * weight, tf.float32)),
-            value,
-            weight,
-        )
-        return tf.add_n(tree.flatten(products))
-
-    return loss
 
 
 def _flat(leaves: list[np.ndarray]) -> np.ndarray:

@@ -36,5 +36,5 @@ def rank_correlation(first: Any, second: Any) -> float:
     for vector in (first, second):
         _, index, counts = np.unique(vector, return_inverse=True, return_counts=True)
         ranks.append((np.cumsum(counts) - (counts - 1) / 2)[index])
-    with np.errstate(divide="ignore", invalid="ignore"):  # A constant has no variance.
+    with np.errstate(divide="ignore", invalid="ignore"):  # Constants: 0 / 0.
         return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

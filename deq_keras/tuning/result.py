@@ -133,8 +133,12 @@ class Tuning(NamedTuple):
         An export can store it: `export_saved_model(model, path, metadata={"tuning":
         tuning.as_dict()})`. `from_dict` reads it.
         """
-        fields = {name: _plain(value) for name, value in self._asdict().items()}
-        del fields["settings"]
+        fields = {name: x for name, x in self._asdict().items() if name != "settings"}
+        for name, value in fields.items():
+            if isinstance(value, FixedPointSolver):
+                fields[name] = serialize(value)
+            elif isinstance(value, Promise | Outcome):
+                fields[name] = value._asdict()
         return {**fields, "is_confirmed": self.is_confirmed, "verdict": self.verdict}
 
     @classmethod
@@ -207,12 +211,6 @@ def describe(solver: FixedPointSolver) -> str:
     ]
     arguments = ", ".join(f"{name}={config[name]!r}" for name in names)
     return f"{type(solver).__name__}({arguments})"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, FixedPointSolver):
-        return serialize(value)
-    return value._asdict() if isinstance(value, Promise | Outcome) else value
 
 
 @functools.lru_cache(4096)

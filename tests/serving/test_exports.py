@@ -468,4 +468,4 @@ def test_a_sample_fails_if_one_of_its_solves_fails():
             for i, s in enumerate(statuses)
         }
     )
-    assert outputs.failed().numpy().tolist() == [False, True, False, True]
+    assert outputs.failures().numpy().tolist() == [False, True, False, True]

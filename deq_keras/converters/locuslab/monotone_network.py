@@ -157,24 +157,15 @@ def _variables(model: MonotoneClassifier) -> Variables:
     }
 
 
-def _tier_variables(
-    tier: Any,
-    symmetric: str,
-    skew: str,
-    down: str,
-    symmetric_scale: str,
-    skew_scale: str,
-    down_scale: str,
-) -> Variables:
-    variables = {
-        f"{symmetric}.weight": tier.symmetric.direction,
-        symmetric_scale: tier.symmetric.scale,
-        f"{skew}.weight": tier.skew.direction,
-        skew_scale: tier.skew.scale,
-    }
-    if tier.down is not None:
-        variables[f"{down}.weight"] = tier.down.direction
-        variables[down_scale] = tier.down.scale
+def _tier_variables(tier: Any, *names: str) -> Variables:
+    """Returns the variables of a tier by the names of its three convolutions and of
+    their scales."""
+    variables = {}
+    layers = (tier.symmetric, tier.skew, tier.down)
+    for layer, weight, scale in zip(layers, names[:3], names[3:], strict=True):
+        if layer is not None:
+            variables[f"{weight}.weight"] = layer.direction
+            variables[scale] = layer.scale
     return variables
 
 

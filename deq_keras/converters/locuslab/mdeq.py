@@ -93,17 +93,12 @@ def load_mdeq(
     check_boolean("drop_head", drop_head)
     check_dtype(dtype)
     names = [name.lower() for name in architecture]
-    for name in names:
-        if names.count(name) > 1:
-            spellings = [
-                f"{spelling}={value!r}"
-                for spelling, value in architecture.items()
-                if spelling.lower() == name
-            ]
-            raise ValueError(
-                f"The argument `{name}` must be given once, in upper or lower case. "
-                f"Received: {', '.join(spellings)}."
-            )
+    if twice := [name for name in architecture if names.count(name.lower()) > 1]:
+        raise ValueError(
+            f"The argument `{twice[0].lower()}` must be given once, in upper or lower "
+            "case. Received: "
+            f"{', '.join(f'{name}={architecture[name]!r}' for name in twice)}."
+        )
     architecture = dict(zip(names, architecture.values(), strict=True))
     architecture = known_arguments(architecture, _NAMES, ["drop_head"])
     state_dict = read_state_dict(

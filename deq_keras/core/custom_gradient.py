@@ -56,7 +56,19 @@ def custom_gradient(forward: Forward) -> Callable[..., Any]:
                 "gradient. Use `tf.GradientTape`, or products of df/dz with vectors: "
                 "DEQ.problem(inputs).linearize(state).jvp."
             )
-        return _call(forward, tensors)
+        outputs, backward = without_variables(forward, *tensors)
+        is_sequence = isinstance(outputs, list | tuple)
+        results = [*map(tf.convert_to_tensor, outputs)] if is_sequence else []
+        results = results or [tf.convert_to_tensor(outputs)]
+        size = len(results)
+
+        def of_all(*cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+            of_inputs = backward(*cotangents[:size])
+            single = not isinstance(of_inputs, Sequence)
+            return [None] * size + ([of_inputs] if single else list(of_inputs))
+
+        copies = record_gradient([*results, *tensors], of_all)
+        return tuple(copies[:size]) if is_sequence else copies[0]
 
     return call
 
@@ -129,19 +141,3 @@ def guard_second_order(
         return tf.identity(leaf), lambda cotangent: first_order(cotangent, leaf)
 
     return tree.map_structure(custom_gradient(guard), carrier)
-
-
-def _call(forward: Forward, inputs: list[tf.Tensor]) -> Any:
-    outputs, backward = without_variables(forward, *inputs)
-    is_sequence = isinstance(outputs, list | tuple)
-    results = [*map(tf.convert_to_tensor, outputs)] if is_sequence else []
-    results = results or [tf.convert_to_tensor(outputs)]
-    size = len(results)
-
-    def of_all(*cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-        of_inputs = backward(*cotangents[:size])
-        single = not isinstance(of_inputs, Sequence)
-        return [None] * size + ([of_inputs] if single else list(of_inputs))
-
-    tensors = record_gradient([*results, *inputs], of_all)
-    return tuple(tensors[:size]) if is_sequence else tensors[0]

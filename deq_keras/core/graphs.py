@@ -31,7 +31,10 @@ def innermost_function() -> tf.Graph | None:
 
 def is_in_control_flow() -> bool:
     """Returns whether a branch or a loop is being traced, or a function in one."""
-    return any(getattr(graph, "is_control_flow_graph", False) for graph in _graphs())
+    for graph in _graphs():
+        if getattr(graph, "is_control_flow_graph", False):
+            return True
+    return False
 
 
 def is_being_traced(graph: tf.Graph) -> bool:

@@ -38,9 +38,13 @@ def finite_rows(state: Nest) -> tf.Tensor | None:
         Boolean tensor `(batch,)`, or `None` if no leaf is floating-point.
     """
     masks = []
-    for leaf in floating(state):
-        axes = list(range(1, leaf.shape.rank))
-        masks.append(tf.reduce_all(tf.math.is_finite(leaf), axis=axes))
+    for leaf in tree.flatten(state):
+        if leaf is None:
+            continue
+        leaf = tf.convert_to_tensor(leaf)
+        if leaf.dtype.is_floating:
+            axes = list(range(1, leaf.shape.rank))
+            masks.append(tf.reduce_all(tf.math.is_finite(leaf), axis=axes))
     return functools.reduce(tf.logical_and, masks) if masks else None
 
 
@@ -64,11 +68,10 @@ def zero_nonfinite_samples(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
         The inputs, and a mask of usable samples: a Boolean tensor `(batch,)`, or `None`
         if no input is floating-point.
     """
-    leaves = [leaf for leaf in tree.flatten(inputs) if leaf is not None]
+    leaves = tree.flatten(inputs)
     # Only several tensors, or a scalar, can disagree in their number of rows.
-    if len(leaves) > 1 or not leaves[0].shape.rank:
-        if floating(inputs):
-            check_rows(leaves, "inputs")
+    if (len(leaves) > 1 or not leaves[0].shape.rank) and floating(inputs):
+        check_rows([leaf for leaf in leaves if leaf is not None], "inputs")
     is_usable = finite_rows(inputs)
     if is_usable is None:
         return inputs, None
@@ -280,12 +283,15 @@ class GradientGate:
         def forward(*leaves: tf.Tensor) -> tuple[list[tf.Tensor], Any]:
             return [*map(tf.identity, leaves)], backward
 
-        leaves = [*map(tf.convert_to_tensor, tree.flatten(nest))]
-        watched = differentiable(leaves)
-        passed = iter(custom_gradient(forward)(*watched) if watched else ())
+        leaves, watched = tree.flatten(nest), dict[int, tf.Tensor]()
         for i, leaf in enumerate(leaves):
-            if _is_differentiable(leaf):
-                leaves[i] = next(passed)
+            leaves[i] = leaf = tf.convert_to_tensor(leaf)
+            if leaf.dtype.is_floating or leaf.dtype.is_complex:
+                watched[i] = leaf
+        if watched:
+            copies = custom_gradient(forward)(*watched.values())
+            for i, leaf in zip(watched, copies, strict=True):
+                leaves[i] = leaf
         return tree.pack_sequence_as(nest, leaves)
 
 
@@ -299,8 +305,4 @@ def differentiable(tensors: Nest | Iterable[tf.Tensor]) -> list[tf.Tensor]:
     leaves = [
         tf.convert_to_tensor(leaf) for leaf in tree.flatten(tensors) if leaf is not None
     ]
-    return [leaf for leaf in leaves if _is_differentiable(leaf)]
-
-
-def _is_differentiable(tensor: tf.Tensor) -> bool:
-    return bool(tensor.dtype.is_floating or tensor.dtype.is_complex)
+    return [leaf for leaf in leaves if leaf.dtype.is_floating or leaf.dtype.is_complex]

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 from keras import tree
@@ -14,6 +14,24 @@ _OTHER_ROWS = (
     "Inputs, masks and initial states must have the same number of rows, one for each "
     "sample."
 )
+
+
+class _Columns(NamedTuple):
+    """The columns of one leaf in the matrix of a state.
+
+    Attributes:
+        leaf: Tensor `(batch, ...)`, or its `tf.TensorSpec`.
+        shape: Int32 tensor. The shape of the leaf.
+        size: Integer or int32 scalar tensor. The number of columns.
+        static: `tf.TensorShape` of the columns, `(batch, size)`.
+        dynamic: Int32 tensor. The shape of the columns.
+    """
+
+    leaf: Any
+    shape: tf.Tensor
+    size: int | tf.Tensor
+    static: tf.TensorShape
+    dynamic: tf.Tensor
 
 
 class StateStructure:
@@ -37,7 +55,8 @@ class StateStructure:
             )
         self.dtype = tf.float32
         # Loops capture these shapes, so that no iteration computes them.
-        self._shapes, self._sizes, self._column_shapes = [], [], []
+        self._columns: list[_Columns] = []
+        total: int | None = 0  # `None` if a size is not static.
         for leaf in self.leaves:
             if not leaf.shape.rank or not leaf.dtype.is_floating:
                 _refuse_leaves(self.template)
@@ -45,13 +64,15 @@ class StateStructure:
                 self.dtype = tf.float64
             shape = tf.shape(leaf)
             size = _num_entries(leaf.shape[1:], shape, slice(1, None))
-            column_shape = shape if leaf.shape.rank == 2 else tf.stack([shape[0], size])
-            self._shapes.append(shape)
-            self._sizes.append(size)
-            self._column_shapes.append(column_shape)
+            known = size if isinstance(size, int) else None
+            static = tf.TensorShape([leaf.shape[0], known])
+            dynamic = shape if leaf.shape.rank == 2 else tf.stack([shape[0], size])
+            self._columns.append(_Columns(leaf, shape, size, static, dynamic))
+            total = None if total is None or known is None else total + known
         if len(self.leaves) > 1:
             check_rows(self.leaves, "leaves of a state")
-        self._set_matrix_shape()
+        # The static shape `(batch, features)`, `None` where it is dynamic.
+        self.matrix_shape = tf.TensorShape([self.leaves[0].shape[0], total])
 
     def resize(self, batch_size: tf.Tensor) -> "StateStructure":
         """Returns the structure of a state like this one for another batch size.
@@ -65,48 +86,37 @@ class StateStructure:
             self.template,
         )
         other.leaves = tree.flatten(other.template)
-        other._shapes, other._column_shapes = (
-            [tf.concat([[batch_size], shape[1:]], axis=0) for shape in shapes]
-            for shapes in (self._shapes, self._column_shapes)
-        )
-        other._set_matrix_shape()
+        other._columns = []
+        for leaf, old in zip(other.leaves, self._columns, strict=True):
+            shape, dynamic = (
+                tf.concat([[batch_size], one[1:]], axis=0)
+                for one in (old.shape, old.dynamic)
+            )
+            static = tf.TensorShape([None, old.static[1]])
+            other._columns.append(_Columns(leaf, shape, old.size, static, dynamic))
+        other.matrix_shape = tf.TensorShape([None, self.matrix_shape[1]])
         return other
-
-    def _set_matrix_shape(self) -> None:
-        total: int | None = 0
-        for size in self._sizes:
-            is_static = total is not None and isinstance(size, int)
-            total = total + size if is_static else None  # type: ignore[operator]
-        # The static shape `(batch, features)`, `None` where it is dynamic.
-        self.matrix_shape = tf.TensorShape([self.leaves[0].shape[0], total])
 
     @property
     def batch_size(self) -> tf.Tensor:
         """Number of samples, an int32 scalar tensor."""
-        return self._shapes[0][0]
+        return self._columns[0].shape[0]
 
     def to_matrix(self, state: Nest) -> tf.Tensor:
         """Returns `state` as a `(batch, features)` matrix of `self.dtype`."""
-        columns = []
-        for own, leaf, shape in zip(
-            self.leaves, tree.flatten(state), self._column_shapes, strict=True
-        ):
-            column = tf.cast(leaf, self.dtype)
-            if not _is_known_matrix(column, own):
-                column = tf.reshape(column, shape)  # (B, D_i)
-            columns.append(column)
-        matrix = columns[0] if len(columns) == 1 else tf.concat(columns, axis=1)
-        return _with_shape(matrix, self.matrix_shape)
+        parts = []
+        for leaf, columns in zip(tree.flatten(state), self._columns, strict=True):
+            part = tf.cast(leaf, self.dtype)
+            parts.append(_reshape(part, columns.static, columns.dynamic))  # (B, D_i)
+        return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
 
     def to_state(self, matrix: tf.Tensor) -> Nest:
         """Returns the nest that `to_matrix` would turn into `matrix`."""
         leaves = []
-        for column, leaf, shape in zip(
-            self._columns(matrix), self.leaves, self._shapes, strict=True
-        ):
-            if not _is_known_matrix(column, leaf):
-                column = tf.reshape(column, shape)  # (B, ...)
-            leaves.append(_with_shape(tf.cast(column, leaf.dtype), leaf.shape))
+        for part, columns in zip(self._split(matrix), self._columns, strict=True):
+            like = columns.leaf
+            part = tf.cast(part, like.dtype)
+            leaves.append(_reshape(part, like.shape, columns.shape))  # (B, ...)
         return tree.pack_sequence_as(self.template, leaves)
 
     def largest_norm(self, matrix: tf.Tensor) -> tf.Tensor:
@@ -121,22 +131,24 @@ class StateStructure:
         Returns:
             Float tensor `(batch,)`.
         """
+        # A sample without positions, as of an empty sequence, has the norm 0. The
+        # largest of no numbers would be -inf.
         norms = [tf.zeros([self.batch_size, 1], matrix.dtype)]
-        for column, leaf, shape in zip(
-            self._columns(matrix), self.leaves, self._shapes, strict=True
-        ):
-            positions = _num_entries(leaf.shape[1:-1], shape, slice(1, -1))
-            features = _num_entries(leaf.shape[1:][-1:], shape[1:], slice(-1, None))
+        for part, columns in zip(self._split(matrix), self._columns, strict=True):
+            static, shape = columns.leaf.shape, columns.shape
+            positions = _num_entries(static[1:-1], shape, slice(1, -1))
+            features = _num_entries(static[1:][-1:], shape[1:], slice(-1, None))
             # (B, positions, features)
-            by_position = tf.reshape(column, [self.batch_size, positions, features])
+            by_position = tf.reshape(part, [self.batch_size, positions, features])
             norms.append(tf.norm(by_position, axis=2))  # (B, positions)
         largest = tf.reduce_max(tf.concat(norms, axis=1), axis=1)
-        return _with_shape(largest, self.matrix_shape[:1])
+        return tf.ensure_shape(largest, self.matrix_shape[:1])
 
-    def _columns(self, matrix: tf.Tensor) -> list[tf.Tensor]:
-        if len(self.leaves) == 1:
+    def _split(self, matrix: tf.Tensor) -> list[tf.Tensor]:
+        if len(self._columns) == 1:
             return [matrix]
-        return tf.split(matrix, self._sizes, axis=1)  # (B, D_i) each
+        sizes = [columns.size for columns in self._columns]
+        return tf.split(matrix, sizes, axis=1)  # (B, D_i) each
 
     def like(self, state: Nest, source: str) -> Nest:
         """Returns `state`, which raises at run time if its number of rows differs.
@@ -293,22 +305,27 @@ def row_norms(matrix: tf.Tensor) -> tf.Tensor:
     return tf.sqrt(tf.squeeze(squared_norm(matrix), 1))
 
 
-def _is_known_matrix(tensor: tf.Tensor, like: tf.Tensor) -> bool:
-    """Returns whether a tensor is a matrix with the static shape of another.
+def _reshape(
+    tensor: tf.Tensor, static: tf.TensorShape, dynamic: tf.Tensor
+) -> tf.Tensor:
+    """Returns a tensor of another shape, by an operation only where it is needed.
 
     With an unknown number of rows, only a reshape at run time finds out whether a
     function returned one row for all samples, which would be broadcast.
+
+    Args:
+        tensor: Tensor.
+        static: Its new shape, as far as it is known.
+        dynamic: Int32 tensor. Its new shape.
     """
-    is_known = like.shape.rank == 2 and like.shape.is_fully_defined()
-    return is_known and tensor.shape.as_list() == like.shape.as_list()
-
-
-def _with_shape(tensor: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
-    """Returns a tensor with a static shape, by an operation only if it is not known."""
-    is_known = tensor.shape.rank is not None
-    if is_known and tensor.shape.as_list() == shape.as_list():
+    shape = static.as_list()
+    is_known = tensor.shape.rank is not None and tensor.shape.as_list() == shape
+    if is_known and static.is_fully_defined():
         return tensor
-    return tf.ensure_shape(tensor, shape)
+    tensor = tf.reshape(tensor, dynamic)
+    if tensor.shape.rank is not None and tensor.shape.as_list() == shape:
+        return tensor
+    return tf.ensure_shape(tensor, static)
 
 
 def _num_entries(

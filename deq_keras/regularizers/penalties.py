@@ -22,13 +22,17 @@ from deq_keras.core.structure import Nest, StateStructure, masked, squared_norm
 class EquilibriumRegularizer(Configured):
     """A penalty on f at its equilibrium, which is held constant.
 
-    Subclasses implement `penalty`. They override `differentiates_jacobian` if the
-    gradient of the penalty differentiates products with the Jacobian. `DEQ` adds the
-    result to the losses in training.
+    Subclasses implement `penalty`. They set `differentiates_jacobian` if the gradient
+    of the penalty differentiates products with the Jacobian. `DEQ` adds the result to
+    the losses in training.
 
     Args:
         probability: Float in (0, 1]. Fraction of training steps that add the penalty;
             other steps do not compute it, except under XLA. Defaults to `1.0`.
+
+    Attributes:
+        differentiates_jacobian: Boolean. Whether the gradient differentiates products
+            with the Jacobian. Defaults to `False`.
 
     Call arguments:
         linearization: A `Linearization` of f at z*.
@@ -37,6 +41,8 @@ class EquilibriumRegularizer(Configured):
     Returns:
         A scalar in float32 or, for a float64 state, float64.
     """
+
+    differentiates_jacobian = False
 
     def __init__(self, probability: float = 1.0) -> None:
         self.probability: float | tf.Tensor = check_positive_fraction(
@@ -61,11 +67,6 @@ class EquilibriumRegularizer(Configured):
         return ops.cond(
             is_drawn, lambda: self.penalty(linearization, seed), lambda: zero
         )
-
-    @property
-    def differentiates_jacobian(self) -> bool:
-        """Boolean. Whether the gradient differentiates products with the Jacobian."""
-        return False
 
     def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         """Returns the penalty, a scalar of `loss_dtype(linearization)`."""
@@ -202,10 +203,7 @@ class ContractionRegularizer(EquilibriumRegularizer):
         self.residual_weight = check_non_negative("residual_weight", residual_weight)
         self.residual_margin = check_non_negative("residual_margin", residual_margin)
         self.num_iterations = check_count("num_iterations", num_iterations)
-
-    @property
-    def differentiates_jacobian(self) -> bool:
-        return self.weight > 0
+        self.differentiates_jacobian = self.weight > 0
 
     def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         terms = tf.zeros((), loss_dtype(linearization))
@@ -285,16 +283,14 @@ class JacobianRegularizer(EquilibriumRegularizer):
       equation 4.
     """
 
+    differentiates_jacobian = True
+
     def __init__(
         self, weight: float = 1.0, num_probes: int = 1, probability: float = 1.0
     ) -> None:
         super().__init__(probability)
         self.weight = check_non_negative("weight", weight)
         self.num_probes = check_count("num_probes", num_probes)
-
-    @property
-    def differentiates_jacobian(self) -> bool:
-        return True
 
     def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         return self.weight * self.mean_squared_norm(linearization, seed)

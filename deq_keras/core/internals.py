@@ -5,6 +5,7 @@ versions. If another version changes one of them, `tests/core/test_internals.py`
 `tf.vectorized_map`, `tests/core/test_graphs.py` fails first.
 """
 
+import re
 import sys
 import types
 from collections.abc import Callable
@@ -13,8 +14,31 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.eager import forwardprop_util, record
+from keras.src import backend
+from tensorflow.python.eager import context, forwardprop_util, record
+from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.ops import control_flow_util, gradients_util
+
+# Names that TensorFlow's optimizer gives to loop conditions and branches of all graphs.
+_OPTIMIZED = re.compile(r"(while|cond)\w*_function(_\d+)?")
+# Messages of TensorFlow about operands of different dtypes.
+_MIXED_DTYPES = re.compile(r"has type \w+ that does not match type")
+# Messages of TensorFlow and Keras about operands whose shapes do not fit.
+_MISFIT = re.compile(
+    r"dimension|incompatible|broadcast|shapes? (must|of|do|are|\()", re.IGNORECASE
+)
+
+
+def function_graph(name: str) -> tf.Graph:
+    """Returns a graph to trace in that captures tensors from outside, like a function.
+
+    `tf.function` traces Python functions as a whole, and offers no graph before the
+    result is a nest of tensors.
+
+    Args:
+        name: String.
+    """
+    return tf.__internal__.FuncGraph(name)
 
 
 def is_compiled_by_xla() -> bool:
@@ -100,6 +124,14 @@ def record_gradient(
     return copies
 
 
+def may_record_gradients() -> bool:
+    """Returns whether a `tf.GradientTape` may record what is computed now.
+
+    TensorFlow offers no public function for this.
+    """
+    return bool(record.could_possibly_record())
+
+
 def watch_variables() -> AbstractContextManager:
     """Returns a scope that collects trainable variables as they are read.
 
@@ -134,6 +166,103 @@ def own_value(variable: keras.Variable) -> Any:
     `variable.value` casts to the compute dtype of the layer that reads it.
     """
     return variable._value
+
+
+def compute_spec(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Returns the result of a function for nests of `keras.KerasTensor`.
+
+    Keras offers it publicly only for the `call` of a layer.
+    """
+    return backend.compute_output_spec(function, *args, **kwargs)
+
+
+def entry_layer(layer: keras.layers.Layer) -> Any:
+    """Returns the outermost layer whose call contains the current call of a layer.
+
+    Keras passes it on to inner layers, and offers no public function for it.
+    """
+    return layer._get_call_context().entry_layer
+
+
+def flatten_layers(
+    layer: keras.layers.Layer, include_self: bool = True
+) -> list[keras.layers.Layer]:
+    """Returns a layer and its sublayers at all depths.
+
+    The public `keras.Model.layers` lacks the sublayers of layers.
+    """
+    return list(layer._flatten_layers(include_self=include_self))
+
+
+def own_losses(layer: keras.layers.Layer) -> list[tf.Tensor]:
+    """Returns the list of what `add_loss` of a layer added, which can be changed.
+
+    `layer.losses` is a copy, with penalties on weights and the losses of sublayers.
+    """
+    return layer._losses
+
+
+def keras_mask(tensor: Any) -> Any:
+    """Returns the mask that Keras attached to a tensor, or `None`."""
+    return getattr(tensor, "_keras_mask", None)
+
+
+def set_keras_mask(tensor: Any, mask: Any) -> None:
+    """Attaches a mask for the layers that are called with the tensor.
+
+    Layers also take it as an argument, but do not pass it on to their sublayers.
+    """
+    tensor._keras_mask = mask
+
+
+def is_dtype_error(error: Exception) -> bool:
+    """Returns whether TensorFlow raised an error because dtypes do not fit.
+
+    It raises a `TypeError`, as for any wrong argument.
+    """
+    return _MIXED_DTYPES.search(str(error)) is not None
+
+
+def is_shape_error(error: Exception) -> bool:
+    """Returns whether TensorFlow or Keras raised an error because shapes do not fit.
+
+    They raise a `ValueError` or `InvalidArgumentError`, as for any wrong argument.
+    """
+    return _MISFIT.search(error_message(error)) is not None
+
+
+def error_message(error: Exception) -> str:
+    """Returns the message of an error, without the text that Keras adds to it.
+
+    Keras prints the message in bold, and adds the arguments of the layer.
+    """
+    bold = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
+    return bold.group(1) if bold else str(error)
+
+
+def forget_optimized_functions() -> None:
+    """Removes functions that TensorFlow's optimizer registered for loops and branches.
+
+    The optimizer of another graph uses the same names, and would find the bodies of
+    this one. TensorFlow offers no public function for this.
+    """
+    known = context.context()
+    for name in filter(_OPTIMIZED.fullmatch, known.list_function_names()):
+        while known.has_function(name):  # Each removal drops only one reference.
+            known.remove_function(name)
+
+
+def with_constants(function: Any) -> Any:
+    """Returns a `tf.ConcreteFunction` with constants for variables, and with its loops.
+
+    The public converters of TensorFlow Lite also lower the loops.
+
+    Args:
+        function: `tf.ConcreteFunction`.
+    """
+    return convert_to_constants.convert_variables_to_constants_v2(
+        function, lower_control_flow=False
+    )
 
 
 def keras_export_format() -> str | None:

@@ -17,7 +17,7 @@ from deq_keras.core.graphs import (
     differentiable_by_xla,
     stateless_scope,
 )
-from deq_keras.core.internals import own_value
+from deq_keras.core.internals import keras_mask, own_value, set_keras_mask
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.structure import Nest, masked
 
@@ -124,7 +124,7 @@ class FixedPointProblem:
         # Within this scope, Keras' layers read the problem's tensors in place of their
         # variables, so that gradients reach these tensors.
         if self._weights is not None:
-            pairs = list(zip(self._variables, self._weights, strict=True))
+            pairs = list(zip(self.fn.variables, self._weights, strict=True))
             scope = keras.StatelessScope(pairs)
         else:
             scope = contextlib.nullcontext()
@@ -154,7 +154,7 @@ class FixedPointProblem:
             return self._weights
         scope = stateless_scope()  # `stateless_call` enters one.
         tensors = []
-        for variable in self._variables:
+        for variable in self.fn.variables:
             value = None if scope is None else scope.get_current_value(variable)
             if value is None:
                 value = own_value(variable)
@@ -246,7 +246,7 @@ class FixedPointProblem:
             state: Nest of `(batch, ...)` tensors. A state of f.
         """
         # Keras creates the variables of a layer after it traced `build`.
-        values = [own_value(variable) for variable in self._variables]
+        values = [own_value(variable) for variable in self.fn.variables]
         is_created = all(value is not None for value in values)
         sources = [self.injection, self.weights if is_created else []]
         sources += captured_tensors(self, state)
@@ -254,16 +254,12 @@ class FixedPointProblem:
         unique = {id(leaf): leaf for leaf in nonfinite.differentiable(sources)}
         return list(unique.values())
 
-    @property
-    def _variables(self) -> list[keras.Variable]:
-        return list(self.fn.variables)
-
 
 def keras_masks(inputs: Nest) -> Nest:
     """Returns a nest of the masks that Keras attached to the inputs, or of `None`."""
     masks = []
     for leaf in tree.flatten(inputs):
-        masks.append(getattr(leaf, "_keras_mask", None))
+        masks.append(keras_mask(leaf))
     return tree.pack_sequence_as(inputs, masks)
 
 
@@ -280,7 +276,7 @@ def with_keras_mask(state: Nest, mask: tf.Tensor) -> Nest:
             return leaf
         # The state belongs to the solver. Other readers must not see the mask.
         leaf = tf.identity(leaf)
-        leaf._keras_mask = mask
+        set_keras_mask(leaf, mask)
         return leaf
 
     return tree.map_structure(attach, state)

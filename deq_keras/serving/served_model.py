@@ -4,7 +4,6 @@ import contextlib
 import functools
 import inspect
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,13 +11,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import tree
-from tensorflow.python.eager import context
-from tensorflow.python.framework.convert_to_constants import (
-    convert_variables_to_constants_v2,
-)
 
 from deq_keras.core.checks import check_optional_count
 from deq_keras.core.graphs import nodes
+from deq_keras.core.internals import forget_optimized_functions, with_constants
 from deq_keras.core.structure import with_rows_of
 from deq_keras.layers import SolveScope
 from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
@@ -37,8 +33,6 @@ _BUDGET = {
 }
 # Values that select the budget and the tolerance of the solvers.
 DEFAULTS = {"max_iter": 0, "tol": -1.0}
-# Names that TensorFlow's optimizer gives to loop conditions and branches of all graphs.
-_OPTIMIZED = re.compile(r"(while|cond)\w*_function(_\d+)?")
 _HALF = {tf.bfloat16.as_datatype_enum, tf.float16.as_datatype_enum}
 
 
@@ -319,13 +313,10 @@ def freeze(function: Any, target: str) -> tuple[Any, dict[str, tf.Tensor]]:
         ExportError: If an operation computes in half precision.
     """
     # An earlier export may have registered other functions under the names that the
-    # optimizer uses for this one. Each removal drops only one reference.
-    known = context.context()
-    for name in filter(_OPTIMIZED.fullmatch, known.list_function_names()):
-        while known.has_function(name):
-            known.remove_function(name)
+    # optimizer uses for this one.
+    forget_optimized_functions()
     traced = function.get_concrete_function()
-    concrete = convert_variables_to_constants_v2(traced, lower_control_flow=False)
+    concrete = with_constants(traced)
     for node in nodes(concrete.graph):
         if any(value.type in _HALF for value in node.attr.values()):
             raise ExportError(

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src.export import openvino
+from tensorflow.python.eager import context
 
 from deq_keras.core import internals
 
@@ -66,6 +68,22 @@ def test_variables_and_accumulators_are_seen():
         assert not internals.has_forward_accumulator([tf.constant(1.0), other + 1.0])
 
 
+def test_a_tape_is_seen():
+    assert not internals.may_record_gradients()
+    with tf.GradientTape() as tape:
+        assert internals.may_record_gradients()
+        with tape.stop_recording():
+            assert not internals.may_record_gradients()
+
+
+def test_graphs_capture_tensors():
+    outer, graph = tf.constant(1.0), internals.function_graph("name")
+    with graph.as_default():
+        inner = outer + 1.0
+    assert inner.graph is graph
+    assert [tensor is outer for tensor, _ in graph.captures] == [True]
+
+
 def test_operations_are_changed():
     @tf.function(autograph=False)
     def compute(x):
@@ -85,3 +103,126 @@ def test_the_own_value_of_a_variable_is_not_cast():
     with keras.src.backend.AutocastScope("float16"):
         assert layer.kernel.value.dtype == tf.float16
         assert internals.own_value(layer.kernel).dtype == tf.float32
+
+
+class Inner(keras.layers.Layer):
+    """Calls a function, and adds a loss."""
+
+    def __init__(self, function=lambda: None):
+        super().__init__()
+        self.function = function
+        self.supports_masking = True
+
+    def call(self, inputs):
+        self.function()
+        self.add_loss(keras.ops.sum(inputs))
+        return inputs
+
+
+def test_sublayers_losses_and_the_outermost_layer_are_found():
+    entries = []
+    inner = Inner(lambda: entries.append(internals.entry_layer(inner)))
+    model = keras.Sequential([keras.Input((3,)), keras.Sequential([inner])])
+    assert internals.flatten_layers(model)[0] is model
+    assert inner in internals.flatten_layers(model, include_self=False)
+    model(np.ones((2, 3)))
+    assert entries[-1] is model
+    assert len(internals.own_losses(inner)) == 1
+    internals.own_losses(inner).clear()
+    assert not model.losses
+
+
+def test_specs_are_computed_without_a_layer():
+    spec = internals.compute_spec(
+        lambda x: keras.ops.cast(x[:, :2], "int32"), keras.KerasTensor((None, 3))
+    )
+    assert (spec.shape, spec.dtype) == ((None, 2), "int32")
+
+
+def test_masks_are_attached_to_tensors():
+    x = keras.layers.Masking()(np.ones((2, 4, 3), "float32"))
+    assert internals.keras_mask(x).shape == (2, 4)
+    y = tf.identity(x)
+    assert internals.keras_mask(y) is None
+    internals.set_keras_mask(y, tf.constant([[True, False, True, True]] * 2))
+    outputs = keras.layers.GlobalAveragePooling1D()(y * [[[1.0], [9.0], [1.0], [1.0]]])
+    assert internals.keras_mask(Inner()(y)) is internals.keras_mask(y)
+    np.testing.assert_array_equal(outputs, 3 * np.ones((2, 3)))
+
+
+def _error(function):
+    with pytest.raises((TypeError, ValueError, tf.errors.OpError)) as info:
+        function()
+    return info.value
+
+
+def test_errors_of_shapes_and_dtypes_are_told_apart():
+    def graph(function, *specs):
+        specs = [tf.TensorSpec(*spec) for spec in specs]
+        return _error(lambda: tf.function(function).get_concrete_function(*specs))
+
+    dtype = graph(lambda x, y: x + y, ((2,), tf.float32), ((2,), tf.float16))
+    sum_, product = (
+        graph(function, ((2, 3), tf.float32), ((2, 4), tf.float32))
+        for function in (tf.add, tf.matmul)
+    )
+    layer = keras.layers.Dense(3)
+    layer.build((None, 4))
+    shape = _error(lambda: layer(np.ones((2, 3))))
+    other = _error(lambda: keras.layers.Dense(-1))
+    assert internals.is_dtype_error(dtype) and not internals.is_dtype_error(shape)
+    assert all(map(internals.is_shape_error, (sum_, product, shape)))
+    assert not internals.is_shape_error(other)
+
+
+def test_text_that_keras_adds_to_an_error_is_removed():
+    def fail():
+        raise ValueError("own words")
+
+    error = _error(lambda: Inner(fail)(np.ones((2, 3))))
+    assert str(error) != "own words" == internals.error_message(error)
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino", "litert"])
+def test_a_format_of_keras_export_is_seen(name, tmp_path):
+    formats = []
+
+    def stop():
+        formats.append(internals.keras_export_format())
+        if formats[-1] is not None:
+            raise NotImplementedError
+
+    model = keras.Sequential([keras.Input((3,)), Inner(stop)])
+    model(np.ones((2, 3)))
+    with pytest.raises(NotImplementedError):
+        if name == "openvino":  # A package that the tests do without.
+            openvino.get_concrete_fn(model, [keras.InputSpec("float32", (None, 3))])
+        path = tmp_path / ("model.tflite" if name == "litert" else "model.onnx")
+        model.export(path, format=name, verbose=False)
+    assert formats == [None] * (len(formats) - 1) + [name]
+
+
+def test_constants_replace_variables_and_loops_stay():
+    variable = tf.Variable(3.0)
+
+    @tf.function(autograph=False)
+    def compute(x):
+        return tf.while_loop(lambda y: y < 9.0, lambda y: (y * variable,), (x,))[0]
+
+    spec = tf.TensorSpec((), tf.float32)
+    frozen = internals.with_constants(compute.get_concrete_function(spec))
+    variable.assign(5.0)
+    assert float(frozen(tf.constant(2.0))[0]) == 18.0
+    assert "While" in {node.op for node in frozen.graph.as_graph_def().node}
+
+
+def test_functions_of_the_optimizer_are_forgotten():
+    known, name = context.context(), "while_body_function_3"
+    traced = tf.function(lambda: tf.constant(1.0)).get_concrete_function()
+    definition = traced.function_def
+    definition.signature.name = name
+    for _ in range(2):
+        known.add_function_def(definition)
+    assert known.has_function(name)
+    internals.forget_optimized_functions()
+    assert not known.has_function(name)

@@ -19,6 +19,7 @@ import keras
 import tensorflow as tf
 
 from deq_keras.core.graphs import stateless_scope
+from deq_keras.core.internals import flatten_layers, function_graph, own_losses
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium.cell_problem import placeholders
 
@@ -41,14 +42,14 @@ def trace_and_build(
     Raises:
         ValueError: If a weight is assigned in the trace, but not in a `build`.
     """
-    num_losses = {one: len(one._losses) for one in layer._flatten_layers()}
+    num_losses = {one: len(own_losses(one)) for one in flatten_layers(layer)}
     known = {id(weight) for weight in layer.variables}
     with stateful_scope(), _eager_builds(layer, known):
-        graph = tf.__internal__.FuncGraph("build")
+        graph = function_graph("build")
         with graph.as_default():
             outputs = function(placeholders(specs))
-        for one in layer._flatten_layers():
-            del one._losses[num_losses.get(one, 0) :]
+        for one in flatten_layers(layer):
+            del own_losses(one)[num_losses.get(one, 0) :]
         others = [one for one in layer.variables if id(one) not in known]
         _check_assignments(graph, others)
     return outputs
@@ -89,7 +90,7 @@ def _eager_builds(layer: keras.layers.Layer, known: set[int]) -> Iterator[None]:
     originals: dict[keras.layers.Layer, Callable] = {}
 
     def replace_builds(layer: keras.layers.Layer) -> None:
-        for one in layer._flatten_layers():
+        for one in flatten_layers(layer):
             if not one.built and one not in originals:
                 originals[one] = one.build
                 one.build = eager(one, one.build)

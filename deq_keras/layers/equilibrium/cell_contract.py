@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -13,6 +12,13 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import graphs
+from deq_keras.core.internals import (
+    error_message,
+    function_graph,
+    is_dtype_error,
+    is_shape_error,
+    own_value,
+)
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, StateStructure, named_leaves
 from deq_keras.layers.equilibrium.cell_build import trace_and_build
@@ -38,10 +44,6 @@ _STATE_SHAPES = (
     "default the inputs. If the state has another width than the inputs, project the "
     "inputs in `inject`, for example with a Dense layer."
 )
-# Matches messages of TensorFlow about operands of different dtypes.
-_MIXED_DTYPES = r"has type \w+ that does not match type"
-# Matches messages of TensorFlow and Keras about operands whose shapes do not fit.
-_MISFIT = r"dimension|incompatible|broadcast|shapes? (must|of|do|are|\()"
 # Operations that read the shape of a tensor, and not its numbers.
 _READ_SHAPES = ("OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike")
 # Largest change by rounding, relative to the result, for the bytes of a number.
@@ -120,31 +122,24 @@ def apply_once(
     try:
         return apply(state, injection)
     except TypeError as error:
-        if not re.search(_MIXED_DTYPES, str(error)):
+        if not is_dtype_error(error):
             raise
         raise ValueError(
             f"`{type(cell).__name__}.call` failed at its first evaluation, because "
             "dtypes do not fit. Create each sublayer with `dtype=self.dtype_policy`, "
             "so that it computes in the dtype of the cell. "
             f"Received: a cell that computes in {cell.compute_dtype}. "
-            f"Error: {_message(error)}"
+            f"Error: {error_message(error)}"
         ) from error
     except (ValueError, tf.errors.InvalidArgumentError) as error:
-        cause = _message(error)
-        if not re.search(_MISFIT, cause, re.IGNORECASE):
+        if not is_shape_error(error):
             raise
         raise ValueError(
             f"`{type(cell).__name__}.call` failed at its first evaluation, because "
             f"shapes do not fit. {_STATE_SHAPES} "
             f"Received: state={_shapes(state)}, injection={_shapes(injection)}. "
-            f"Error: {cause}"
+            f"Error: {error_message(error)}"
         ) from error
-
-
-def _message(error: Exception) -> str:
-    """Returns the message of an error, without the text that Keras adds to it."""
-    emphasized = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
-    return emphasized.group(1) if emphasized else str(error)
 
 
 def _shapes(nest: Nest) -> Any:
@@ -200,7 +195,7 @@ class CellContract:
                     f"`{type(cell).__name__}.inject` failed for several inputs. "
                     "Concatenate them if the cell takes one tensor, or write a cell "
                     f"whose `inject` takes them. Received: inputs={_shapes(inputs)}. "
-                    f"Error: {_message(error)}"
+                    f"Error: {error_message(error)}"
                 ) from error
             _check_injection(cell, injection)
             start = cell_state(cell, injection)
@@ -242,7 +237,7 @@ class CellContract:
         source = f"`{type(cell).__name__}.call`"
         structure = StateStructure(state)
         num_losses = len(cell.losses)  # `inject` may have added losses.
-        graph = tf.__internal__.FuncGraph("check")
+        graph = function_graph("check")
         with graph.as_default():
             value = apply_once(CellFunction(cell), cell, structure.template, injection)
             _check_sublayers(cell)
@@ -390,9 +385,7 @@ def _is_created(cell: keras.layers.Layer) -> bool:
     While Keras infers the shapes of a model, weights that the cell shares with another
     layer may lack values.
     """
-    return all(
-        getattr(variable, "_value", 0) is not None for variable in cell.variables
-    )
+    return all(own_value(variable) is not None for variable in cell.variables)
 
 
 def _is_moments(node: Any) -> bool:

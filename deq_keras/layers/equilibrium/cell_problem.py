@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core.internals import flatten_layers, function_graph
 from deq_keras.core.structure import Nest
 from deq_keras.solvers import FixedPointFunction, Splitting
 
@@ -31,7 +32,7 @@ def equilibrium_layers(layer: keras.layers.Layer) -> list[Any]:
 
     The modules that `DEQ` consists of cannot import it, hence its attribute.
     """
-    layers = layer._flatten_layers()
+    layers = flatten_layers(layer)
     return [one for one in layers if getattr(one, "is_equilibrium", False)]
 
 
@@ -178,7 +179,7 @@ class InjectionRows:
 
 def _trace(inject: Callable[[Nest, bool], Nest], specs: Nest, training: bool) -> Nest:
     # Keep the trace out of the caller's graph, and its losses out of the cell.
-    graph = tf.__internal__.FuncGraph("rows")
+    graph = function_graph("rows")
     with tf.init_scope(), keras.StatelessScope(), graph.as_default():
         inputs = placeholders(specs)
         return tree.map_structure(tf.convert_to_tensor, inject(inputs, training))
@@ -241,23 +242,23 @@ def cell_state(cell: keras.layers.Layer, injection: Nest) -> Nest:
                 f"`{type(cell).__name__}.initial_state` must return a nest of tensors. "
                 f"Received: initial_state={state!r}."
             )
-        return _untracked(state)
+        return _plain(state) if tree.is_nested(state) else state
     return tree.map_structure(tf.zeros_like, injection)
 
 
-def _untracked(nest: Nest) -> Nest:
+def _plain(nest: Nest) -> Nest:
     """Replaces lists and dicts that are attributes of a layer by plain ones.
 
     Keras tracks such attributes in classes of its own, which differ in structure from
     the lists and dicts that callers pass.
     """
     if isinstance(nest, list):
-        return [_untracked(leaf) for leaf in nest]
+        return [_plain(leaf) for leaf in nest]
     if type(nest) is tuple:
-        return tuple(_untracked(leaf) for leaf in nest)
+        return tuple(_plain(leaf) for leaf in nest)
     is_tracked = type(nest).__module__.startswith("keras.")
     if isinstance(nest, dict) and (is_tracked or type(nest) is dict):
-        return {key: _untracked(leaf) for key, leaf in nest.items()}
+        return {key: _plain(leaf) for key, leaf in nest.items()}
     return nest
 
 

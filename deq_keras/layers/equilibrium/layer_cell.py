@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 from keras import ops, tree
 
+from deq_keras.core.internals import flatten_layers, set_keras_mask
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium import lipschitz
@@ -116,7 +117,7 @@ class RecurrentCell(EquilibriumCell):
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = unquantized_policy(layer)
         super().__init__(**kwargs)
-        for one in layer._flatten_layers():
+        for one in flatten_layers(layer):
             rates = getattr(one, "dropout", 0), getattr(one, "recurrent_dropout", 0)
             if any(rates):
                 raise ValueError(
@@ -137,7 +138,7 @@ class RecurrentCell(EquilibriumCell):
         """Returns the inputs, which must be vectors for gated cells."""
         del training
         gated = (keras.layers.GRUCell, keras.layers.LSTMCell)
-        is_gated = any(isinstance(one, gated) for one in self.layer._flatten_layers())
+        is_gated = any(isinstance(one, gated) for one in flatten_layers(self.layer))
         if is_gated and len(inputs.shape) != 2:
             name = type(self.layer).__name__
             raise ValueError(
@@ -313,7 +314,7 @@ class LayerCell(EquilibriumCell):
         return math.prod(constants)
 
     def _normalized_layers(self) -> list[Any]:
-        sublayers = self._flatten_layers(include_self=False)
+        sublayers = flatten_layers(self, include_self=False)
         return [layer for layer in sublayers if hasattr(layer, "normalized_kernel")]
 
     def _apply(self, state: tf.Tensor, injection: Nest) -> tf.Tensor:
@@ -323,7 +324,7 @@ class LayerCell(EquilibriumCell):
         elif self._mask_argument is not None:
             outputs = self.layer(joint, **{self._mask_argument: mask})
         else:
-            joint._keras_mask = mask  # Sublayers read the mask here.
+            set_keras_mask(joint, mask)  # Sublayers read the mask here.
             outputs = self.layer(joint)
         if self.output_projection is not None:
             outputs = self.output_projection(outputs)
@@ -420,7 +421,7 @@ class LayerCell(EquilibriumCell):
         )
 
     def _check_sublayers(self) -> None:
-        for layer in self._flatten_layers(include_self=False):
+        for layer in flatten_layers(self, include_self=False):
             flaw = _flaw(layer)
             if flaw:
                 raise ValueError(f"{flaw} Received: the layer {_described(layer)}.")

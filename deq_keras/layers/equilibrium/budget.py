@@ -1,4 +1,4 @@
-"""The budget and the tolerance of the solves of a layer outside of training."""
+"""The budgets and the tolerances of the solves of a layer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
+from deq_keras.core.internals import is_compiled_by_xla, keras_export_format
 from deq_keras.core.request import as_max_iter, as_tol
-from deq_keras.solvers import FixedPointSolver
+from deq_keras.core.structure import Nest
+from deq_keras.layers.equilibrium.controls import Controls
+from deq_keras.solvers import FixedPointSolver, LoopOptions, SolveRequest
 
 if TYPE_CHECKING:
     from deq_keras.layers.equilibrium.solve_scope import SolveScope
@@ -37,16 +40,15 @@ class Budget:
     numbers need no new trace.
 
     Args:
-        max_iter: Int64 `keras.Variable`. TensorFlow keeps int32 variables in the memory
-            of the host, where a function that XLA compiled for a GPU cannot read them.
-        tol: Float32 `keras.Variable`. 0 without a tolerance.
+        controls: The `Controls` of the layer.
     """
 
-    def __init__(self, max_iter: Any, tol: Any) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
+    def __init__(self, controls: Controls) -> None:
+        self._max_iter = controls.create("max_iter", 1, "int64", is_read_by_files=True)
+        # 0 without a tolerance.
+        self._tol = controls.create("tol", 0.0, "float32", is_read_by_files=True)
         self._solver = FixedPointSolver()
-        self._entered: list[_Entry] = []
+        self._entries: list[_Entry] = []
 
     def set_solver(self, solver: FixedPointSolver) -> None:
         """Takes the numbers of a new solver, within a scope too."""
@@ -56,7 +58,7 @@ class Budget:
     def enter(self, scope: SolveScope) -> None:
         """Applies a scope to the calls of the layer, until it leaves."""
         entry = _Entry(scope, threading.get_ident(), tf.executing_eagerly())
-        for other in self._entered:
+        for other in self._entries:
             if other.thread != entry.thread and (
                 other.sets_variables and entry.sets_variables
             ):
@@ -71,16 +73,16 @@ class Budget:
                     stacklevel=3,
                 )
                 break
-        self._entered.append(entry)
+        self._entries.append(entry)
         if entry.is_eager:
             self._assign()
 
     def leave(self, scope: SolveScope) -> None:
         """Ends the innermost entry of a scope in this thread."""
         thread = threading.get_ident()
-        for i, entry in reversed([*enumerate(self._entered)]):
+        for i, entry in reversed([*enumerate(self._entries)]):
             if entry.scope is scope and entry.thread == thread:
-                del self._entered[i]
+                del self._entries[i]
                 if entry.is_eager:
                     self._assign()
                 break
@@ -92,48 +94,93 @@ class Budget:
         A function that is traced in an eager scope outlives it, and reads variables.
         """
         thread, is_eager = threading.get_ident(), tf.executing_eagerly()
-        for entry in reversed(self._entered):
+        for entry in reversed(self._entries):
             if (entry.thread, entry.is_eager) == (thread, is_eager):
                 return entry.scope
         return None
 
-    def read(self, max_iter: Any = None, tol: Any = None) -> tuple[Any, Any]:
-        """Returns the budget and the tolerance of a call.
+    @property
+    def is_in_file(self) -> bool:
+        """Whether a call that is traced now belongs to a file that is written."""
+        scope = self.scope
+        return scope is not None and scope.is_pure
+
+    def request(
+        self, state: Nest, max_iter: Any, tol: Any, scope: SolveScope | None
+    ) -> SolveRequest:
+        """Returns the request of a call outside of training.
 
         Args:
+            state: Nest of tensors. The initial state.
             max_iter: The call argument, or `None`.
             tol: The call argument, or `None`.
-
-        Returns:
-            A positive integer or an int32 scalar tensor, and a float, a scalar tensor
-            or `None`.
+            scope: The scope of the call, or `None`; see `scope`.
         """
         if max_iter is not None or tol is not None:
-            max_iter, tol = checked(max_iter, tol)
-        is_eager, scope = tf.executing_eagerly(), self.scope
+            max_iter, tol = as_numbers(max_iter, tol)
+        is_eager, solver = tf.executing_eagerly(), self._solver
+        is_set = max_iter is not None
         if scope is not None:
+            is_set = is_set or scope.max_iter is not None
             thread = threading.get_ident()
-            entries = [entry for entry in self._entered if entry.thread == thread]
+            entries = [entry for entry in self._entries if entry.thread == thread]
             max_iter, tol = _innermost(entries, is_eager, max_iter, tol)
         if is_eager or (scope is not None and scope.is_pure):
             # A file has the numbers of the solver, in whatever scope it is written.
-            return self._with_solver(max_iter, tol)
-        if max_iter is None:
-            max_iter = tf.cast(self.max_iter.value, tf.int32)
-        return max_iter, self.tol.value if tol is None else tol
+            max_iter = solver.max_iter if max_iter is None else max_iter
+            tol = solver.tol if tol is None else tol
+        else:
+            if max_iter is None:
+                max_iter = tf.cast(self._max_iter.value, tf.int32)
+            tol = self._tol.value if tol is None else tol
+        records_trace, limit, capacity = scope is not None, None, None
+        if not is_eager:
+            limit = self._limit_of_keras_file()
+            if is_compiled_by_xla():
+                # XLA does not know the variable of the budget when it compiles.
+                capacity = solver.max_iter
+                records_trace = records_trace and is_set
+        loop = LoopOptions(limit, records_trace, capacity=capacity)
+        return SolveRequest(state, max_iter, tol, loop=loop)
 
-    def _with_solver(self, max_iter: Any, tol: Any) -> tuple[Any, Any]:
-        """Returns numbers. The solver replaces `None`."""
-        max_iter = self._solver.max_iter if max_iter is None else max_iter
-        return max_iter, self._solver.tol if tol is None else tol
+    def _limit_of_keras_file(self) -> int | None:
+        """Returns a limit of the budget if Keras' `model.export` traces the call."""
+        file_format = keras_export_format()
+        if file_format in ("onnx", "openvino"):
+            raise ValueError(
+                "Keras' `model.export` cannot write a DEQ layer to ONNX or OpenVINO: "
+                "its converter drops the shapes of loops, and multiplies in place of "
+                "`where`. Use `deq_keras.serving.export_onnx(model, path)`, whose "
+                f"files OpenVINO reads, too. Received: format={file_format!r}."
+            )
+        # LiteRT's own operators need static shapes.
+        return self._solver.max_iter if file_format == "litert" else None
+
+    def solver_of_training(self, max_iter: Any, tol: Any) -> FixedPointSolver:
+        """Returns the solver of a training step whose call sets numbers."""
+        max_iter, tol = as_numbers(max_iter, tol)
+        config = self._solver.get_config()
+        for name, value in (("max_iter", max_iter), ("tol", tol)):
+            if value is None:
+                continue
+            config[name] = value
+            if tf.is_tensor(value):
+                raise ValueError(
+                    f"In training, `{name}` must be a number, because gradients need "
+                    "the largest number of steps when the function is traced. Use "
+                    "`max_iter_jitter` of DEQ to vary the budget. Received: "
+                    f"{name}={value!r}."
+                )
+        return self._solver.from_config(config)
 
     def _assign(self) -> None:
         """Assigns the numbers that compiled functions read."""
-        numbers = _innermost(self._entered, is_eager=True)
-        max_iter, tol = self._with_solver(*numbers)
+        max_iter, tol = _innermost(self._entries, is_eager=True)
+        max_iter = self._solver.max_iter if max_iter is None else max_iter
+        tol = self._solver.tol if tol is None else tol
         with tf.init_scope():
-            self.max_iter.assign(max_iter)
-            self.tol.assign(0.0 if tol is None else tol)
+            self._max_iter.assign(max_iter)
+            self._tol.assign(0.0 if tol is None else tol)
 
 
 def _innermost(
@@ -144,15 +191,15 @@ def _innermost(
         if entry.is_eager == is_eager:
             max_iter = entry.scope.max_iter if max_iter is None else max_iter
             tol = entry.scope.tol if tol is None else tol
-    return number(max_iter), number(tol)
+    return _number(max_iter), _number(tol)
 
 
-def checked(max_iter: Any = None, tol: Any = None) -> tuple[Any, Any]:
-    """Returns the arguments of a call; numbers if their values are known."""
-    return as_max_iter(number(max_iter)), as_tol(number(tol))
+def as_numbers(max_iter: Any = None, tol: Any = None) -> tuple[Any, Any]:
+    """Checks the arguments of a call; returns numbers if their values are known."""
+    return as_max_iter(_number(max_iter)), as_tol(_number(tol))
 
 
-def number(value: Any) -> Any:
+def _number(value: Any) -> Any:
     """Returns the number in a tensor if it is known; other values are unchanged."""
     if value is None or not tf.is_tensor(value):
         return value

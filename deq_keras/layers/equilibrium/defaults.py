@@ -2,14 +2,17 @@
 
 import dataclasses
 import warnings
-from typing import Any
+from collections.abc import Container
+from typing import Any, Generic, TypeVar
 
 import keras
 import tensorflow as tf
 
-from deq_keras import gradients, regularizers, solvers
+from deq_keras import gradients, initial_states, regularizers, solvers
+from deq_keras.core.checks import check_integer
 from deq_keras.core.rounding import product_epsilon
-from deq_keras.core.serialization import Config
+
+T = TypeVar("T")
 
 # The truncated gradient differentiates up to 12 steps after free steps. A solver with
 # less than twice this budget would take fewer steps than most training steps.
@@ -27,20 +30,37 @@ class Components:
         solver: `FixedPointSolver`.
         gradient: `EquilibriumGradient`.
         regularizer: `EquilibriumRegularizer` or `None`.
+        max_iter_jitter: Non-negative integer.
+        initial_state: `InitialState`.
         reasons: Dict from the names of those that `"auto"` chose to a sentence each.
     """
 
     solver: solvers.FixedPointSolver
     gradient: gradients.EquilibriumGradient
     regularizer: regularizers.EquilibriumRegularizer | None
+    max_iter_jitter: int
+    initial_state: initial_states.InitialState
     reasons: dict[str, str]
 
 
+class Component(Generic[T]):
+    """An attribute of `DEQ` that is one of its `Components`, and can be replaced."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, layer: Any, owner: type) -> T:
+        value: Any = self
+        if layer is not None:
+            value = getattr(layer._components, self._name)
+        return value
+
+    def __set__(self, layer: Any, value: Any) -> None:
+        layer._replace_components(**{self._name: value})
+
+
 def choose_components(
-    cell: keras.layers.Layer,
-    solver: str | Config | solvers.FixedPointSolver,
-    gradient: str | Config | gradients.EquilibriumGradient,
-    regularizer: str | Config | regularizers.EquilibriumRegularizer | None,
+    cell: keras.layers.Layer, given: dict[str, Any], new: Container[str]
 ) -> Components:
     """Returns the components of a layer.
 
@@ -52,10 +72,12 @@ def choose_components(
 
     Args:
         cell: The cell of the layer.
-        solver: See `DEQ`.
-        gradient: See `DEQ`.
-        regularizer: See `DEQ`.
+        given: Dict from the names of components to the arguments of `DEQ`.
+        new: The names of those that the user gives now.
     """
+    solver, gradient, regularizer = (
+        given[name] for name in ("solver", "gradient", "regularizer")
+    )
     reasons: dict[str, str] = {}
 
     def resolve(name: str, given: Any, chosen: Any, reason: str) -> Any:
@@ -90,8 +112,15 @@ def choose_components(
     found = solvers.get_fixed_point_solver(resolve("solver", solver, *choice))
     regularizer = regularizers.get(resolve("regularizer", regularizer, *penalty))
     dtype = getattr(cell, "solver_dtype", cell.compute_dtype)
-    found = _with_reachable_tolerance(found, dtype, has_own_tolerance)
-    return Components(found, gradient, regularizer, reasons)
+    found = _with_reachable_tolerance(found, dtype, has_own_tolerance, "solver" in new)
+    initial_state = initial_states.get(given["initial_state"])
+    jitter = given["max_iter_jitter"]
+    if "max_iter_jitter" in new:  # A later solver may have a smaller budget.
+        check_integer("max_iter_jitter", jitter, 0, found.max_iter - 1)
+    for component in (found, gradient, regularizer, initial_state):
+        if component is not None:
+            component.freeze()
+    return Components(found, gradient, regularizer, int(jitter), initial_state, reasons)
 
 
 def _gradient_of_solver(solver: solvers.FixedPointSolver) -> tuple[str, str]:
@@ -114,7 +143,7 @@ def takes_plain_steps(solver: solvers.FixedPointSolver) -> bool:
 
 
 def _with_reachable_tolerance(
-    found: solvers.FixedPointSolver, dtype: str, has_own_tolerance: bool
+    found: solvers.FixedPointSolver, dtype: str, has_own_tolerance: bool, is_new: bool
 ) -> solvers.FixedPointSolver:
     """Raises a tolerance below rounding, or warns of one that the user has chosen."""
     epsilon = product_epsilon([tf.as_dtype(dtype)])
@@ -125,6 +154,8 @@ def _with_reachable_tolerance(
     reachable = epsilon / 4 if dtype == "float32" else epsilon
     if not has_own_tolerance:
         return found.from_config({**found.get_config(), "tol": reachable})
+    if not is_new:
+        return found
     arithmetic, remedy = dtype, ""
     if dtype == "float32":
         arithmetic = "TensorFloat-32, in which GPUs multiply float32"

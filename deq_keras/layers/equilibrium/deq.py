@@ -1,7 +1,6 @@
 """The deep equilibrium layer."""
 
 import inspect
-import warnings
 import weakref
 from collections.abc import Mapping, MutableMapping
 from typing import Any
@@ -9,22 +8,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras import ops, tree
-from keras.src.backend import compute_output_spec
-from tensorflow.python.eager import record
 
 from deq_keras import gradients, initial_states, regularizers, solvers
-from deq_keras.core import nonfinite, replicas
-from deq_keras.core.checks import (
-    check_fraction,
-    check_integer,
-    check_non_negative,
-    check_seed,
-)
-from deq_keras.core.graphs import (
-    innermost_function,
-    is_being_traced,
-)
-from deq_keras.core.internals import is_compiled_by_xla, keras_export_format
+from deq_keras.core import nonfinite
+from deq_keras.core.checks import check_seed
+from deq_keras.core.graphs import is_being_traced
+from deq_keras.core.internals import compute_spec, may_record_gradients
+from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem, keras_masks
 from deq_keras.core.random import (
     as_seed,
@@ -36,27 +26,30 @@ from deq_keras.core.random import (
 )
 from deq_keras.core.request import check_request
 from deq_keras.core.serialization import Config
-from deq_keras.core.structure import (
-    Nest,
-    StateStructure,
-    masked,
-    named_leaves,
-)
+from deq_keras.core.structure import Nest, StateStructure, masked
 from deq_keras.layers.equilibrium import cell_problem
-from deq_keras.layers.equilibrium.budget import Budget, checked
+from deq_keras.layers.equilibrium.budget import Budget, as_numbers
 from deq_keras.layers.equilibrium.cell_build import stateful_scope
 from deq_keras.layers.equilibrium.cell_contract import CellContract, refuse_noise
-from deq_keras.layers.equilibrium.defaults import choose_components, unquantized_policy
+from deq_keras.layers.equilibrium.controls import (
+    Controls,
+    PenaltyControls,
+    TraceVersion,
+)
+from deq_keras.layers.equilibrium.defaults import (
+    Component,
+    choose_components,
+    unquantized_policy,
+)
+from deq_keras.layers.equilibrium.inputs import (
+    INDIRECT,
+    InputDtypes,
+    check_inputs,
+    dense_specs,
+)
 from deq_keras.layers.equilibrium.metrics import SolveMetrics
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
-from deq_keras.layers.equilibrium.trace_version import TraceVersion
 from deq_keras.solvers import LoopOptions, SolveRequest
-
-# Inputs that may lack dense values.
-_INDIRECT = (tf.SparseTensor, tf.RaggedTensor, keras.KerasTensor)
-
-# Key of `save_own_variables`.
-_FACTOR_KEY = "penalty_factor"
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -191,27 +184,18 @@ class DEQ(keras.layers.Layer):
                 self.seed, name="seed_generator"
             )
         self.supports_masking = True
-        # If they were attributes of the layer, Keras would save these variables, and a
-        # built layer could not add one. TensorFlow must track those that a SavedModel
-        # reads.
-        self._controls = tf.__internal__.tracking.AutoTrackable()
-        self._budget = Budget(
-            self._control("max_iter", 1, "int64"), self._control("tol", 0.0, "float32")
+        controls = self._controls = Controls(self.seed_generator.state)
+        self._budget = Budget(controls)
+        self._trace_version = TraceVersion(controls)
+        self._penalty = PenaltyControls(controls, self._trace_version)
+        self._given: dict[str, Any] = {}
+        self._replace_components(
+            solver=solver,
+            gradient=gradient,
+            regularizer=regularizer,
+            max_iter_jitter=max_iter_jitter,
+            initial_state=initial_state,
         )
-        self._trace_version = TraceVersion(self._control("version", 0, "int64"))
-        self._controls.read_by_files = [
-            self._budget.max_iter.value,
-            self._budget.tol.value,
-            self._trace_version.variable.value,
-        ]
-        self._controls.penalty_factor = self._control("penalty_factor", 1.0, "float32")
-        self._controls.penalty_probability = None
-        self._max_iter_jitter = 0
-        self._given: dict[str, Any] = {"solver": solver, "gradient": gradient}
-        self._replace_components(regularizer=regularizer)
-        self.max_iter_jitter = max_iter_jitter
-        self.initial_state = initial_state
-
         self._metrics_of_solves = SolveMetrics(self)
         self._last_solve: tuple[Any, Any] = (None, None)  # Status and residual.
 
@@ -219,39 +203,18 @@ class DEQ(keras.layers.Layer):
         inject = getattr(cell, "inject", None)
         self._inject_options = inspect.signature(inject).parameters if inject else {}
         self._contract = contract
-        # Dtypes of inputs that are not floating-point, else `None`. Keras passes only
-        # shapes to `build`, where a cell that uses an input as indices is traced.
-        self._input_dtypes: tuple[str | None, ...] = ()
+        self._function = cell_problem.CellFunction(cell)
+        self._input_dtypes = InputDtypes()
         # The rank of each leaf of the state.
         self._ranks: tuple[int, ...] = ()
 
     # === Components ===
 
-    @property
-    def solver(self) -> solvers.FixedPointSolver:
-        return self._components.solver
-
-    @solver.setter
-    def solver(self, solver: str | Config | solvers.FixedPointSolver) -> None:
-        self._replace_components(solver=solver)
-
-    @property
-    def gradient(self) -> gradients.EquilibriumGradient:
-        return self._components.gradient
-
-    @gradient.setter
-    def gradient(self, gradient: str | Config | gradients.EquilibriumGradient) -> None:
-        self._replace_components(gradient=gradient)
-
-    @property
-    def regularizer(self) -> regularizers.EquilibriumRegularizer | None:
-        return self._components.regularizer
-
-    @regularizer.setter
-    def regularizer(
-        self, regularizer: str | Config | regularizers.EquilibriumRegularizer | None
-    ) -> None:
-        self._replace_components(regularizer=regularizer)
+    solver = Component[solvers.FixedPointSolver]()
+    gradient = Component[gradients.EquilibriumGradient]()
+    regularizer = Component[regularizers.EquilibriumRegularizer | None]()
+    max_iter_jitter = Component[int]()
+    initial_state = Component[initial_states.InitialState]()
 
     @property
     def choices(self) -> dict[str, str]:
@@ -267,43 +230,12 @@ class DEQ(keras.layers.Layer):
 
     def _replace_components(self, **given: Any) -> None:
         """Sets components; those that are `"auto"` follow from the others."""
-        given = {**self._given, **given}
-        components = choose_components(self.cell, **given)
-        for component in (
-            components.solver,
-            components.gradient,
-            components.regularizer,
-        ):
-            if component is not None:
-                component.freeze()
-        self._given, self._components = given, components
+        new, given = set(given), {**self._given, **given}
+        self._components = choose_components(self.cell, given, new)
+        self._given = given
         # Keras then does not use XLA, which does not support changing shapes.
-        self.supports_jit = not components.solver.compact
-        self._budget.set_solver(components.solver)
-        self._trace_version.increase()
-
-    @property
-    def max_iter_jitter(self) -> int:
-        return self._max_iter_jitter
-
-    @max_iter_jitter.setter
-    def max_iter_jitter(self, jitter: int) -> None:
-        largest = self.solver.max_iter - 1
-        check_integer("max_iter_jitter", jitter, 0, largest)
-        if jitter != self._max_iter_jitter:
-            self._max_iter_jitter = int(jitter)
-            self._trace_version.increase()
-
-    @property
-    def initial_state(self) -> initial_states.InitialState:
-        return self._initial_state
-
-    @initial_state.setter
-    def initial_state(
-        self, initial_state: str | Config | initial_states.InitialState
-    ) -> None:
-        self._initial_state = initial_states.get(initial_state)
-        self._initial_state.freeze()
+        self.supports_jit = not self.solver.compact
+        self._budget.set_solver(self.solver)
         self._trace_version.increase()
 
     @property
@@ -314,13 +246,11 @@ class DEQ(keras.layers.Layer):
         with the weights, so that a resumed training continues with it.
         `RegularizerSchedule` and `PenaltyTarget` set it.
         """
-        return float(ops.convert_to_numpy(self._controls.penalty_factor))
+        return float(ops.convert_to_numpy(self._penalty.factor))
 
     @penalty_factor.setter
     def penalty_factor(self, factor: float) -> None:
-        self._controls.penalty_factor.assign(
-            check_non_negative("penalty_factor", factor)
-        )
+        self._penalty.set_factor(factor)
 
     @property
     def penalty_probability(self) -> float | None:
@@ -330,69 +260,45 @@ class DEQ(keras.layers.Layer):
         A new float applies to the next training step; compile the model if one of the
         two is `None`. It is not saved. `RegularizerSchedule` sets it.
         """
-        variable = self._controls.penalty_probability
+        variable = self._penalty.probability
         return None if variable is None else float(ops.convert_to_numpy(variable))
 
     @penalty_probability.setter
     def penalty_probability(self, probability: float | None) -> None:
-        name = "penalty_probability"
-        if (probability is None) != (self._controls.penalty_probability is None):
-            self._trace_version.increase()
-        if probability is None:
-            self._controls.penalty_probability = None
-        elif self._controls.penalty_probability is None:
-            check_fraction(name, probability)
-            variable = self._control(name, probability, "float32")
-            self._controls.penalty_probability = variable
-        else:
-            check_fraction(name, probability)
-            self._controls.penalty_probability.assign(probability)
+        self._penalty.set_probability(probability)
 
     @property
     def control_variables(self) -> list[keras.Variable]:
         """The variables that belong to the state of training, but not to the weights:
         the penalty factor."""
-        return [self._controls.penalty_factor]
-
-    def _control(self, name: str, value: float, dtype: str) -> keras.Variable:
-        with replicas.scope(self.seed_generator.state):
-            return keras.Variable(
-                keras.initializers.Constant(value),
-                shape=(),
-                # TensorFlow keeps int32 variables in the memory of the host, where a
-                # function that XLA compiled for a GPU cannot read them.
-                dtype=dtype,
-                trainable=False,
-                autocast=False,
-                aggregation="only_first_replica",
-                name=name,
-            )
+        return [self._penalty.factor]
 
     # === Build ===
 
     def __call__(self, inputs: Nest, *args: Any, **kwargs: Any) -> Any:
         leaves = tree.flatten(inputs)
         for leaf in leaves:
-            if leaf is None or isinstance(leaf, _INDIRECT):
-                _check_inputs(inputs)
+            if leaf is None or isinstance(leaf, INDIRECT):
+                check_inputs(inputs)
         if not self.built:
-            self._input_dtypes = tuple(map(_other_dtype, leaves))
+            self._input_dtypes.read(leaves)
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, inputs_shape: Nest, initial_state_shape: Nest = None) -> None:
         del initial_state_shape
         with stateful_scope():
-            state = self._contract.build(self._input_specs(inputs_shape))
+            specs = self._input_dtypes.specs(inputs_shape, self.compute_dtype)
+            state = self._contract.build(specs)
             self._ranks = tuple(leaf.shape.rank for leaf in tree.flatten(state))
 
     def get_build_config(self) -> Config | None:
         config = super().get_build_config()
-        if config is None or not any(self._input_dtypes):
+        if config is None or not any(self._input_dtypes.names):
             return config
-        return {**config, "input_dtypes": list(self._input_dtypes)}
+        return {**config, "input_dtypes": self._input_dtypes.names}
 
     def build_from_config(self, config: Config | None) -> None:
-        self._input_dtypes = tuple((config or {}).get("input_dtypes", ()))
+        self._input_dtypes.names = list((config or {}).get("input_dtypes", ()))
         super().build_from_config(config)
 
     def compute_output_shape(self, inputs_shape: Nest) -> Nest:
@@ -401,7 +307,7 @@ class DEQ(keras.layers.Layer):
             self.build(inputs_shape)
         inputs = tree.map_structure(
             lambda spec: spec and keras.KerasTensor(spec.shape, spec.dtype.name),
-            self._input_specs(inputs_shape),
+            self._input_dtypes.specs(inputs_shape, self.compute_dtype),
         )
         outputs = self.compute_output_spec(inputs)
         return tree.map_structure(lambda leaf: leaf.shape, outputs)
@@ -409,10 +315,10 @@ class DEQ(keras.layers.Layer):
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Nest:
         # The dtypes of a state can differ from the layer's, which Keras would assume.
         # The output has the spec of the initial state, so no solve is needed.
-        args, kwargs = tree.map_structure(_dense_spec, (args, kwargs))
-        return compute_output_spec(self._spec, *args, **kwargs)
+        args, kwargs = dense_specs((args, kwargs))
+        return compute_spec(self._first_output, *args, **kwargs)
 
-    def _spec(
+    def _first_output(
         self,
         inputs: Nest,
         initial_state: Nest | None = None,
@@ -420,7 +326,7 @@ class DEQ(keras.layers.Layer):
         training: bool | None = None,
         **budget: Any,
     ) -> Nest:
-        checked(**budget)
+        as_numbers(**budget)
         problem = self.problem(inputs, mask, bool(training))
         return self._cast(self._first_state(problem, initial_state))
 
@@ -436,16 +342,6 @@ class DEQ(keras.layers.Layer):
             return []
         rank = len(masks[0].shape)  # Keras' masks can be symbolic.
         return [masks[0] if own > rank else None for own in self._ranks]
-
-    def _input_specs(self, inputs_shape: Nest) -> Nest:
-        """Returns a nest of `tf.TensorSpec` for a nest of shapes."""
-        dtypes = iter(self._input_dtypes)
-
-        def spec(shape: Any) -> tf.TensorSpec | None:
-            dtype = next(dtypes, None) or self.compute_dtype
-            return None if shape is None else tf.TensorSpec(shape, dtype)
-
-        return tree.map_shape_structure(spec, inputs_shape)
 
     # === Call ===
 
@@ -470,16 +366,7 @@ class DEQ(keras.layers.Layer):
             value, solution = self._train(problem, initial_state, max_iter, tol)
         else:
             state = self._first_state(problem, initial_state)
-            is_eager = tf.executing_eagerly()
-            limit = None if is_eager else self._limit_of_keras_file()
-            records_trace, capacity = scope is not None, None
-            if not is_eager and is_compiled_by_xla():
-                # XLA does not know the variable of the budget when it compiles.
-                capacity = self.solver.max_iter
-                if scope is not None:
-                    records_trace = (max_iter, scope.max_iter) != (None, None)
-            loop = LoopOptions(limit, records_trace, capacity=capacity)
-            request = SolveRequest(state, *self._budget.read(max_iter, tol), loop=loop)
+            request = self._budget.request(state, max_iter, tol, scope)
             if scope is not None:
                 request = scope.prepare(name, self, request)
             value, solution = self._infer(problem, request, scope)
@@ -488,23 +375,10 @@ class DEQ(keras.layers.Layer):
         self._last_solve = solution.status, solution.residual
         if training is None:
             if not tf.executing_eagerly():
-                self._warn_if_trained()
+                self._metrics_of_solves.warn_if_differentiated()
         elif scope is None or not scope.is_pure:
-            self._metrics_of_solves.record(solution, training)
+            self._metrics_of_solves.record(self._components, solution, training)
         return self._cast(value)
-
-    def _limit_of_keras_file(self) -> int | None:
-        """Returns a limit of the budget if Keras' `model.export` traces the call."""
-        file_format = keras_export_format()
-        if file_format in ("onnx", "openvino"):
-            raise ValueError(
-                "Keras' `model.export` cannot write a DEQ layer to ONNX or OpenVINO: "
-                "its converter drops the shapes of loops, and multiplies in place of "
-                "`where`. Use `deq_keras.serving.export_onnx(model, path)`, whose "
-                f"files OpenVINO reads, too. Received: format={file_format!r}."
-            )
-        # LiteRT's own operators need static shapes.
-        return self.solver.max_iter if file_format == "litert" else None
 
     def _infer(
         self,
@@ -513,14 +387,15 @@ class DEQ(keras.layers.Layer):
         scope: SolveScope | None,
     ) -> tuple[Nest, solvers.Solution]:
         """Returns the output outside of training, and the `Solution`."""
+        components = self._components
         is_differentiated = scope is None or not scope.is_pure
         if tf.executing_eagerly():
-            is_differentiated = record.could_possibly_record()
+            is_differentiated = may_record_gradients()
         if is_differentiated:
-            equilibrium = self.gradient.infer(problem, request, self.solver)
+            equilibrium = components.gradient.infer(problem, request, components.solver)
             value, solution = equilibrium.value, equilibrium.solution
         else:
-            solution = self.solver.solve(problem, request)
+            solution = components.solver.solve(problem, request)
             value = solution.value
         return nonfinite.nan_without_result(value, solution), solution
 
@@ -532,20 +407,22 @@ class DEQ(keras.layers.Layer):
         tol: float | None,
     ) -> tuple[Nest, solvers.Solution]:
         """Returns the output of a training step, and the `Solution`; adds losses."""
-        solver = self.solver
+        components = self._components
+        solver, gradient = components.solver, components.gradient
         if max_iter is not None or tol is not None:
-            solver = self._solver_of_training(max_iter, tol)
+            solver = self._budget.solver_of_training(max_iter, tol)
         if problem.mask is not None and solver.noise > 0:
             refuse_noise(solver)
-        seed = next_seed(self.seed_generator) if self._initial_state.is_random else None
+        is_random = components.initial_state.is_random
+        seed = next_seed(self.seed_generator) if is_random else None
         state = self._first_state(problem, initial_state, seed, training=True)
         budget = None
-        if self._max_iter_jitter > 0:
+        if components.max_iter_jitter > 0:
             # A call, or a later solver, may have a smaller budget than the jitter.
-            jitter = min(self._max_iter_jitter, solver.max_iter - 1)
+            jitter = min(components.max_iter_jitter, solver.max_iter - 1)
             draw = next_seed(self.seed_generator)
             budget = solver.max_iter - integer(draw, 0, jitter + 1)
-        is_random = self.gradient.is_random or solver.noise > 0
+        is_random = gradient.is_random or solver.noise > 0
         request = SolveRequest(
             state,
             max_iter=budget,
@@ -554,35 +431,19 @@ class DEQ(keras.layers.Layer):
                 solver.max_iter, records_trace=False, allows_compaction=False
             ),
         )
-        equilibrium = self.gradient.solve(
+        equilibrium = gradient.solve(
             problem, request, solver, self._metrics_of_solves.record_adjoint
         )
         value, is_usable = equilibrium.value, problem.is_usable
         solution = nonfinite.mark_unusable_as_diverged(
             equilibrium.solution, state, is_usable
         )
-        if self.regularizer is not None:
-            self._add_penalty(equilibrium)
+        if components.regularizer is not None:
+            self._add_penalty(components.regularizer, equilibrium.linearization)
         value = nonfinite.training_output(value, state, is_usable, solution)
         # A scope records the output, without its gradient.
         constant = tree.map_structure(tf.stop_gradient, value)
         return value, solution._replace(value=constant)
-
-    def _solver_of_training(self, max_iter: Any, tol: Any) -> solvers.FixedPointSolver:
-        max_iter, tol = checked(max_iter, tol)
-        config = self.solver.get_config()
-        for name, value in (("max_iter", max_iter), ("tol", tol)):
-            if value is None:
-                continue
-            config[name] = value
-            if tf.is_tensor(value):
-                raise ValueError(
-                    f"In training, `{name}` must be a number, because gradients need "
-                    "the largest number of steps when the function is traced. Use "
-                    "`max_iter_jitter` of DEQ to vary the budget. Received: "
-                    f"{name}={value!r}."
-                )
-        return self.solver.from_config(config)
 
     def inject(
         self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False
@@ -630,10 +491,9 @@ class DEQ(keras.layers.Layer):
         >>> deq_keras.solvers.Broyden().solve(problem, request).status.numpy()
         array([0, 0], dtype=int32)
         """
-        function = cell_problem.CellFunction(self.cell)
         if injection is not None:
             mask = cell_problem.single_mask(mask)
-            return FixedPointProblem(function, injection, mask)
+            return FixedPointProblem(self._function, injection, mask)
         if inputs is None:
             raise ValueError("Pass `inputs` or `injection`. Received: None for both.")
         if not self.built:
@@ -643,16 +503,15 @@ class DEQ(keras.layers.Layer):
         mask = cell_problem.single_mask(mask)
         inputs = cell_problem.cast_floating(self.cell.compute_dtype, inputs)
         inputs, is_usable = nonfinite.zero_nonfinite_samples(inputs)
-        scope = self._budget.scope
         # An eager call reads the components now, and files keep theirs.
-        if not (tf.executing_eagerly() or (scope is not None and scope.is_pure)):
+        if not (tf.executing_eagerly() or self._budget.is_in_file):
             is_usable = self._trace_version.usable(self.name, is_usable, inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
         # TensorFlow never frees the graph of a training step, whose gradient functions
         # hold the problem. They must not keep the layer alive.
         rows = weakref.proxy(self._contract.rows)
         return FixedPointProblem(
-            function,
+            self._function,
             self.inject(inputs, mask, training),
             mask,
             has_rows=lambda: rows(call, training),
@@ -742,14 +601,11 @@ class DEQ(keras.layers.Layer):
                 to the layer's.
         """
         state = cell_problem.cell_state(self.cell, problem.injection)
-        twice = (
-            training
-            and self.regularizer is not None
-            and self.regularizer.differentiates_jacobian
-        )
+        regularizer = self._components.regularizer if training else None
+        twice = regularizer is not None and regularizer.differentiates_jacobian
         if (training, twice) not in self._contract.checked_modes:
             self._contract.check(state, problem.injection, training, twice)
-        source = source or self._initial_state
+        source = source or self._components.initial_state
         first = source(state, seed)
         if first is not state:
             StateStructure(state).check(first, f"The value of {source!r}")
@@ -771,16 +627,18 @@ class DEQ(keras.layers.Layer):
 
     # === Losses and metrics ===
 
-    def _add_penalty(self, equilibrium: gradients.Equilibrium) -> None:
+    def _add_penalty(
+        self,
+        regularizer: regularizers.EquilibriumRegularizer,
+        linearization: Linearization,
+    ) -> None:
         """Adds the loss of the regularizer."""
-        linearization = equilibrium.linearization
-        regularizer: Any = self.regularizer
         seed = next_seed(self.seed_generator)
-        probability = self._controls.penalty_probability
+        probability = self._penalty.probability
         if probability is not None:
             regularizer = regularizer.with_probability(probability.value)
         loss = regularizer(linearization, seed)
-        loss *= tf.cast(self._controls.penalty_factor.value, loss.dtype)
+        loss *= tf.cast(self._penalty.factor.value, loss.dtype)
         # In a replica without samples, the mean over samples is 0 / 0.
         num_samples = tf.shape(tree.flatten(linearization.value)[0])[0]
         loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))
@@ -822,33 +680,17 @@ class DEQ(keras.layers.Layer):
             )
         return found
 
-    def _warn_if_trained(self) -> None:
-        """Warns of a training step of a model that cannot pass on `training`."""
-        if innermost_function() is None or not record.could_possibly_record():
-            return
-        # Keras passes `training=True` to models whose call has the argument.
-        model = self._get_call_context().entry_layer
-        if isinstance(model, keras.Model) and not model._call_has_training_arg:
-            warnings.warn(
-                f"The layer {self.name!r} is differentiated, but runs as at inference, "
-                "without its regularizer and its metrics, because the call of "
-                f"{type(model).__name__} has no argument `training`. Write "
-                "`def call(self, inputs, training=False)`; Keras then sets it in fit.",
-                stacklevel=2,
-            )
-
     # === Save ===
 
     def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         super().save_own_variables(store)
         save_state(self.seed_generator, store)
-        if self.regularizer is not None and self.penalty_factor != 1.0:
-            store[_FACTOR_KEY] = ops.convert_to_numpy(self._controls.penalty_factor)
+        if self.regularizer is not None:
+            self._penalty.save(store)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
         variables = load_state(self.seed_generator, self.seed, store)
-        factor = variables.pop(_FACTOR_KEY, 1.0)
-        self._controls.penalty_factor.assign(factor)
+        self._penalty.load(variables)
         super().load_own_variables(variables)
 
     def get_config(self) -> Config:
@@ -875,37 +717,3 @@ class DEQ(keras.layers.Layer):
         layer._components.reasons.update(choices)
         layer._given.update(dict.fromkeys(choices, "auto"))
         return layer
-
-
-def _check_inputs(inputs: Nest) -> None:
-    """Raises `ValueError` if an input is not a dense tensor, or if all are `None`."""
-    if all(leaf is None for leaf in tree.flatten(inputs)):
-        raise ValueError(
-            "The inputs of a DEQ layer must contain a tensor. Only some of several "
-            f"inputs can be absent. Received: inputs={inputs}."
-        )
-    for name, leaf in named_leaves(inputs, "inputs"):
-        # The attribute `sparse` of a symbolic tensor says nothing about its values:
-        # Keras 3.15 sets it for products with a number.
-        if isinstance(leaf, tf.SparseTensor | tf.RaggedTensor) or (
-            isinstance(leaf, keras.KerasTensor) and leaf.ragged
-        ):
-            raise ValueError(
-                "The inputs of a DEQ layer must be dense tensors. Convert sparse ones "
-                "with `tf.sparse.to_dense`, and ragged ones with `to_tensor`. "
-                f"Received: {name}={leaf!r}."
-            )
-
-
-def _dense_spec(leaf: Any) -> Any:
-    if isinstance(leaf, keras.KerasTensor) and leaf.sparse:
-        return keras.KerasTensor(leaf.shape, leaf.dtype)
-    return leaf
-
-
-def _other_dtype(leaf: Any) -> str | None:
-    """Returns the name of a dtype that is not floating-point, else `None`."""
-    dtype = getattr(leaf, "dtype", None)
-    if dtype is None or tf.as_dtype(dtype).is_floating:
-        return None
-    return tf.as_dtype(dtype).name

@@ -1,9 +1,9 @@
 """The metrics of an equilibrium layer."""
 
+import inspect
 import itertools
 import warnings
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,9 +11,14 @@ import tensorflow as tf
 
 from deq_keras import gradients, solvers
 from deq_keras.core import nonfinite, replicas
-from deq_keras.core.graphs import is_in_control_flow, stateless_scope
+from deq_keras.core.graphs import (
+    innermost_function,
+    is_in_control_flow,
+    stateless_scope,
+)
+from deq_keras.core.internals import entry_layer, may_record_gradients
 from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
-from deq_keras.layers.equilibrium.defaults import takes_plain_steps
+from deq_keras.layers.equilibrium.defaults import Components, takes_plain_steps
 from deq_keras.metrics import GradientError, StepMean
 
 
@@ -22,10 +27,22 @@ class SolveMetrics:
 
     Args:
         layer: The `DEQ` layer.
+
+    Attributes:
+        record_adjoint: Function that adds the samples of an adjoint solve. Gradient
+            functions of a graph hold it, and must not keep the metrics alive.
     """
 
     def __init__(self, layer: Any) -> None:
         self._layer = weakref.ref(layer)
+        metrics = weakref.ref(self)
+
+        def record_adjoint(report: gradients.AdjointReport) -> None:
+            found = metrics()
+            if found is not None:
+                found._add_adjoint(report)
+
+        self.record_adjoint = record_adjoint
         # Paths of variables must be unique in a model, and the same in each process.
         with keras.name_scope(layer.name):
             self.evaluations = StepMean("evaluations")
@@ -40,11 +57,9 @@ class SolveMetrics:
         self._model: Any = None
         self._checked_components: Any = None
         self._name(layer.name)
-        for metric in self._all():
+        self._all = [one for one in vars(self).values() if isinstance(one, StepMean)]
+        for metric in self._all:
             metric.is_updated = False  # No step has been traced.
-
-    def _all(self) -> list[StepMean]:
-        return [one for one in vars(self).values() if isinstance(one, StepMean)]
 
     def logged(self) -> list[keras.metrics.Metric]:
         """Returns the metrics of the layer's components."""
@@ -67,10 +82,13 @@ class SolveMetrics:
             metrics.append(self.penalty)
         return metrics
 
-    def record(self, solution: solvers.Solution, training: bool) -> None:
+    def record(
+        self, components: Components, solution: solvers.Solution, training: bool
+    ) -> None:
         """Adds the samples of a solve.
 
         Args:
+            components: The `Components` of the layer.
             solution: The `Solution`.
             training: Boolean.
         """
@@ -83,7 +101,7 @@ class SolveMetrics:
         has_effect = scope is None or scope.get_current_value(count) is not None
         # TensorFlow cannot record the adjoint in a loop.
         has_adjoint = has_effect and not (training and is_in_control_flow())
-        for metric in self._all():
+        for metric in self._all:
             metric.is_updated = has_effect
         for metric in (
             self.adjoint_evaluations,
@@ -97,28 +115,13 @@ class SolveMetrics:
         self.converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
         self.failed.update_state(tf.equal(solution.status, solvers.DIVERGED))
         if training:
-            self._warn_if_unlike(layer, solution)
+            self._warn_if_unlike(layer.name, components, solution)
             return
         # An evaluation has neither a penalty nor a backward pass. It logs zeros, so
         # that training and validation log the same names.
         for metric in self._of_training():
             zeros = (0.0, 0.0) if metric is self.gradient_error else (0.0,)
             metric.update_state(*zeros)
-
-    @property
-    def record_adjoint(self) -> Callable[[gradients.AdjointReport], None]:
-        """A function that adds the samples of an adjoint solve.
-
-        Gradient functions of a graph hold it, and must not keep the metrics alive.
-        """
-        metrics = weakref.ref(self)
-
-        def record(report: gradients.AdjointReport) -> None:
-            found = metrics()
-            if found is not None:
-                found._add_adjoint(report)
-
-        return record
 
     def _add_adjoint(self, report: gradients.AdjointReport) -> None:
         solution = report.solution
@@ -136,7 +139,7 @@ class SolveMetrics:
 
         Keras merges the logs of all layers, so that equal names would hide a layer.
         """
-        model = layer._get_call_context().entry_layer
+        model = entry_layer(layer)
         if model is None or (self._model is not None and self._model() is model):
             return
         self._model = weakref.ref(model)
@@ -154,14 +157,34 @@ class SolveMetrics:
             if isinstance(metric, StepMean):
                 metric.name = f"{prefix}_{suffix}"
 
-    def _warn_if_unlike(self, layer: Any, solution: solvers.Solution) -> None:
-        """Warns if the steps of training and the solver compute different functions."""
-        components = (layer.gradient, layer.solver)
-        if layer.gradient.uses_solver or self._checked_components == components:
+    def warn_if_differentiated(self) -> None:
+        """Warns of a training step of a model that cannot pass on `training`."""
+        layer: Any = self._layer()
+        if innermost_function() is None or not may_record_gradients():
             return
-        self._checked_components = components
-        name, solver = type(layer.gradient).__name__, layer.solver
-        fewest = layer.gradient.fewest_steps(solution.point, solver)
+        # Keras passes `training=True` to models whose call has the argument.
+        model = entry_layer(layer)
+        if not isinstance(model, keras.Model):
+            return
+        if "training" not in inspect.signature(model.call).parameters:
+            warnings.warn(
+                f"The layer {layer.name!r} is differentiated, but runs as at "
+                "inference, without its regularizer and its metrics, because the call "
+                f"of {type(model).__name__} has no argument `training`. Write "
+                "`def call(self, inputs, training=False)`; Keras then sets it in fit.",
+                stacklevel=2,
+            )
+
+    def _warn_if_unlike(
+        self, layer_name: str, components: Components, solution: solvers.Solution
+    ) -> None:
+        """Warns if the steps of training and the solver compute different functions."""
+        gradient, solver = components.gradient, components.solver
+        if gradient.uses_solver or self._checked_components == (gradient, solver):
+            return
+        self._checked_components = (gradient, solver)
+        name = type(gradient).__name__
+        fewest = gradient.fewest_steps(solution.point, solver)
         if not takes_plain_steps(solver):
             cause = "and ignores the solver, which predict uses"
         elif fewest > solver.max_iter:
@@ -169,10 +192,10 @@ class SolveMetrics:
         else:
             return
         warnings.warn(
-            f"The layer {layer.name!r} computes different functions in fit and "
+            f"The layer {layer_name!r} computes different functions in fit and "
             f"predict: {name} takes plain steps of f, {cause}. Use gradient='neumann' "
             "or 'unrolled', which train what the solver computes, or "
             "FixedPointIteration with a larger `max_iter` as the solver. Received: "
-            f"solver={solver!r}, gradient={layer.gradient!r}.",
+            f"solver={solver!r}, gradient={gradient!r}.",
             stacklevel=2,
         )

@@ -1,0 +1,162 @@
+"""Variables of a layer that compiled functions read, but that are not weights."""
+
+from collections.abc import MutableMapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops, tree
+
+from deq_keras.core import replicas
+from deq_keras.core.checks import check_fraction, check_non_negative
+from deq_keras.core.graphs import innermost_function
+from deq_keras.core.internals import is_compiled_by_xla
+from deq_keras.core.structure import Nest
+
+# Key of `save_own_variables`.
+_FACTOR_KEY = "penalty_factor"
+
+
+class Controls(tf.Module):
+    """Creates scalar variables, and keeps them out of the weights of a layer.
+
+    If they were attributes of the layer, Keras would save them, and a built layer could
+    not add one. TensorFlow tracks those that a SavedModel reads.
+
+    Args:
+        like: Variable of the layer. The new ones have a copy on each of its replicas.
+    """
+
+    def __init__(self, like: keras.Variable) -> None:
+        super().__init__()
+        self._like = like
+        self._read_by_files: list[tf.Variable] = []
+
+    def create(
+        self, name: str, value: float, dtype: str, is_read_by_files: bool = False
+    ) -> keras.Variable:
+        """Returns a new variable.
+
+        Args:
+            name: String.
+            value: Number.
+            dtype: String. TensorFlow keeps int32 variables in the memory of the host,
+                where a function that XLA compiled for a GPU cannot read them.
+            is_read_by_files: Boolean. Whether a SavedModel reads it.
+        """
+        with replicas.scope(self._like):
+            variable = keras.Variable(
+                keras.initializers.Constant(value),
+                shape=(),
+                dtype=dtype,
+                trainable=False,
+                autocast=False,
+                aggregation="only_first_replica",
+                name=name,
+            )
+        if is_read_by_files:
+            self._read_by_files.append(variable.value)
+        return variable
+
+
+class TraceVersion:
+    """Counts the replacements of a layer's components.
+
+    A function that is traced holds the components of that time. It therefore compares
+    the number of its trace with a variable, and fails after a replacement.
+
+    Args:
+        controls: The `Controls` of the layer.
+    """
+
+    def __init__(self, controls: Controls) -> None:
+        self._variable = controls.create("version", 0, "int64", is_read_by_files=True)
+        self._number = 0
+
+    def increase(self) -> None:
+        """After this call, functions fail that were traced before it."""
+        self._number += 1
+        with tf.init_scope():
+            self._variable.assign(self._number)
+
+    def usable(
+        self, name: str, is_usable: tf.Tensor | None, inputs: Nest
+    ) -> tf.Tensor | None:
+        """Returns a mask of usable samples, for a function that is being traced.
+
+        The function raises an error after a replacement. Under XLA nothing can raise,
+        so there all samples fail.
+
+        Args:
+            name: String. Name of the layer.
+            is_usable: See `FixedPointProblem`.
+            inputs: Inputs of the layer, nest of `(batch, ...)` tensors.
+        """
+        if innermost_function() is None:
+            return is_usable
+        is_current = tf.equal(self._variable.value, self._number)
+        if is_compiled_by_xla():
+            if is_usable is None:
+                leaf = next(leaf for leaf in tree.flatten(inputs) if leaf is not None)
+                is_usable = tf.fill([tf.shape(leaf)[0]], True)
+            return is_current & is_usable
+        assertion = tf.debugging.Assert(
+            is_current,
+            [
+                f"A component of the layer {name!r} was replaced after this function "
+                "was compiled, such as its solver, gradient or regularizer. Compile "
+                "the model again: model.compile(...); trace a tf.function of your own "
+                "again."
+            ],
+        )
+        if is_usable is None:
+            return None
+        with tf.control_dependencies([assertion]):
+            return tf.identity(is_usable)
+
+
+class PenaltyControls:
+    """The factor of a layer's penalty, and the fraction of steps that add it.
+
+    Args:
+        controls: The `Controls` of the layer.
+        trace_version: The `TraceVersion` of the layer.
+    """
+
+    def __init__(self, controls: Controls, trace_version: TraceVersion) -> None:
+        self._controls = controls
+        self._trace_version = trace_version
+        self.factor = controls.create("penalty_factor", 1.0, "float32")
+        self.probability: keras.Variable | None = None
+
+    def set_factor(self, factor: float) -> None:
+        """Sets the factor from the next training step on."""
+        self.factor.assign(check_non_negative("penalty_factor", factor))
+
+    def set_probability(self, probability: float | None) -> None:
+        """Sets the fraction; `None` for the `probability` of the regularizer.
+
+        Functions fail that were traced for a fraction and now get `None`, or vice
+        versa.
+        """
+        name, variable = "penalty_probability", self.probability
+        if probability is not None:
+            check_fraction(name, probability)
+        if (probability is None) != (variable is None):
+            self._trace_version.increase()
+        if probability is None:
+            self.probability = None
+        elif variable is None:
+            self.probability = self._controls.create(name, probability, "float32")
+        else:
+            variable.assign(probability)
+
+    def save(self, store: MutableMapping[str, Any]) -> None:
+        """Stores the factor beside the variables of the layer, if it is not 1."""
+        factor = ops.convert_to_numpy(self.factor)
+        if factor != 1.0:
+            store[_FACTOR_KEY] = factor
+
+    def load(self, store: MutableMapping[str, Any]) -> None:
+        """Restores the factor, and removes it from the variables of the layer."""
+        self.factor.assign(store.pop(_FACTOR_KEY, 1.0))

@@ -170,7 +170,7 @@ class Mixed(InitialState):
             )
             for one in initial_states
         ]
-        self.fractions = _checked_fractions(fractions, len(self.initial_states))
+        self.fractions = _check_fractions(fractions, len(self.initial_states))
         self.is_random = (
             len(self.initial_states) > 1 or self.initial_states[0].is_random
         )
@@ -203,7 +203,7 @@ class Mixed(InitialState):
         return arguments_of(self, Mixed)
 
 
-def _checked_fractions(fractions: Sequence[float] | None, size: int) -> list[float]:
+def _check_fractions(fractions: Sequence[float] | None, size: int) -> list[float]:
     if fractions is None:
         return [1.0 / size] * size
     if not isinstance(fractions, list | tuple) or len(fractions) != size:

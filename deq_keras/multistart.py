@@ -10,7 +10,7 @@ from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, did_you_mean
 from deq_keras.core.predictions import check_predict, read_predictions
 from deq_keras.core.random import as_seed, fold_in
-from deq_keras.core.structure import Nest, StateStructure, masked
+from deq_keras.core.structure import Nest, StateStructure, zero_padding
 from deq_keras.initial_states import Normal
 from deq_keras.solvers import MAX_ITER, Solution, SolveRequest
 
@@ -270,7 +270,7 @@ def solve(
             return tf.ensure_shape(result, leaf.shape)
 
         state = tree.map_structure(with_drawn, state, drawn)
-    state = masked(state, problem.mask)
+    state = zero_padding(state, problem.mask)
     solution = layer.solver.solve(problem, request._replace(initial_state=state))
     return selection(solution, restarts)
 

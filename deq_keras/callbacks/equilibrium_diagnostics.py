@@ -17,9 +17,9 @@ from deq_keras.core.rounding import full_float32
 from deq_keras.core.structure import (
     Nest,
     StateStructure,
-    masked,
     row_norms,
     where_rows,
+    zero_padding,
 )
 from deq_keras.diagnostics.jacobian_norm import jacobian_norm
 from deq_keras.diagnostics.spectral_radius import spectral_radius
@@ -236,7 +236,7 @@ def _spread(nest: Nest, is_counted: tf.Tensor, mask: Nest) -> tf.Tensor:
         leaf = tf.cast(leaf, tf.float32)
         weight = where_rows(is_counted, 1.0, tf.zeros_like(leaf))
         if mask is not None:
-            weight = masked(weight, mask)
+            weight = zero_padding(weight, mask)
         leaf = tf.where(weight > 0, leaf, 0.0)
         count = tf.reduce_sum(weight, axis=0)
         mean = tf.math.divide_no_nan(tf.reduce_sum(leaf, axis=0), count)

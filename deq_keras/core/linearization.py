@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core.internals import differentiate
-from deq_keras.core.structure import Nest, StateStructure, masked
+from deq_keras.core.structure import Nest, StateStructure, zero_padding
 
 
 class Linearization(NamedTuple):
@@ -106,7 +106,7 @@ def matrix_vjp(
         matrix: Tensor `(batch, features)`.
     """
     vector = structure.to_state(tf.ensure_shape(matrix, structure.matrix_shape))
-    product = masked(linearization.vjp(vector), linearization.mask)
+    product = zero_padding(linearization.vjp(vector), linearization.mask)
     return structure.to_matrix(product)
 
 

@@ -19,7 +19,7 @@ from deq_keras.core.graphs import (
 )
 from deq_keras.core.internals import keras_mask, own_value, set_keras_mask
 from deq_keras.core.linearization import Linearization, linearize
-from deq_keras.core.structure import Nest, masked
+from deq_keras.core.structure import Nest, zero_padding
 
 # Default of arguments for which `None` is a meaningful value.
 _KEEP = object()
@@ -134,7 +134,7 @@ class FixedPointProblem:
             else:
                 with differentiable_by_xla():
                     value = self.fn(state, self.injection)
-        return value if self.mask is None else masked(value, self.mask)
+        return value if self.mask is None else zero_padding(value, self.mask)
 
     @property
     def splitting(self) -> Any:
@@ -145,7 +145,7 @@ class FixedPointProblem:
     def constant_term(self) -> Nest | None:
         """f(0, u) if f is known to be affine in z, or `None`."""
         constant = self.fn.constant_term(self.injection)
-        return None if constant is None else masked(constant, self.mask)
+        return None if constant is None else zero_padding(constant, self.mask)
 
     @property
     def weights(self) -> list[tf.Tensor]:

@@ -249,7 +249,7 @@ def where_rows(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:
     return tree.pack_sequence_as(otherwise, leaves)
 
 
-def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
+def zero_padding(state: Nest, mask: tf.Tensor | None) -> Nest:
     """Returns the state with zeros at positions that are padding.
 
     Args:
@@ -377,8 +377,7 @@ def named_leaves(nest: Nest, name: str = "state") -> list[tuple[str, Any]]:
 
 
 def _describe(state: Nest) -> str:
-    return str(tree.map_structure(_spec, state))
+    def describe(leaf: Any) -> str:
+        return f"{leaf.dtype.name}{leaf.shape}" if tf.is_tensor(leaf) else repr(leaf)
 
-
-def _spec(leaf: Any) -> str:
-    return f"{leaf.dtype.name}{leaf.shape}" if tf.is_tensor(leaf) else repr(leaf)
+    return str(tree.map_structure(describe, state))

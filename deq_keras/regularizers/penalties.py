@@ -16,7 +16,7 @@ from deq_keras.core.internals import is_compiled_by_xla
 from deq_keras.core.linearization import Linearization, matrix_vjp
 from deq_keras.core.random import fold_in, normal_like, uniform
 from deq_keras.core.serialization import Config, Configured, arguments_of
-from deq_keras.core.structure import Nest, StateStructure, masked, squared_norm
+from deq_keras.core.structure import Nest, StateStructure, squared_norm, zero_padding
 
 
 class EquilibriumRegularizer(Configured):
@@ -235,14 +235,14 @@ def squared_growth(
     # With a loop, the products that find w are traced once and have no gradient.
     (direction,) = tf.while_loop(
         lambda direction: True,
-        lambda direction: (_normalized(product(direction)),),
-        (_normalized(structure.to_matrix(noise)),),
+        lambda direction: (_normalize(product(direction)),),
+        (_normalize(structure.to_matrix(noise)),),
         maximum_iterations=num_iterations,
     )
     return squared_norm(product(tf.stop_gradient(direction)))
 
 
-def _normalized(matrix: tf.Tensor) -> tf.Tensor:
+def _normalize(matrix: tf.Tensor) -> tf.Tensor:
     norm = tf.sqrt(squared_norm(matrix))
     return matrix / tf.where(norm > 0, norm, 1.0)
 
@@ -303,7 +303,7 @@ class JacobianRegularizer(EquilibriumRegularizer):
         total = ops.zeros((), dtype)
         for i in range(self.num_probes):
             probe = self.probe(linearization.value, fold_in(seed, i + 1))
-            products = masked(linearization.vjp(probe), linearization.mask)
+            products = zero_padding(linearization.vjp(probe), linearization.mask)
             products = tree.flatten(products)
             total += sum(ops.sum(ops.square(ops.cast(p, dtype))) for p in products)
         size, mask = ops.zeros((), dtype), linearization.mask

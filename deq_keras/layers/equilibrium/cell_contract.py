@@ -46,6 +46,10 @@ _STATE_SHAPES = (
 )
 # Operations that read the shape of a tensor, and not its numbers.
 _READ_SHAPES = ("OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike")
+# Operations that draw random numbers and do not say so in their names.
+_DRAWS = ("Multinomial", "StatelessMultinomial")
+# First words of the operations that update variables.
+_UPDATES = ("Assign", "ResourceScatter", "ResourceApply")
 # Largest change by rounding, relative to the result, for the bytes of a number.
 _ROUNDING = {2: 0.03, 4: 1e-4, 8: 1e-10}
 # Size of the largest inputs that are invented for a batch size that is a guess.
@@ -253,17 +257,26 @@ class CellContract:
         if not _is_created(cell):
             return value  # Each read of a symbolic weight would draw random numbers.
         nodes = list(graphs.nodes(graph))
-        if differentiates_jacobian and any(map(_is_moments, nodes)):
-            _warn_of_moments(source)
-        types = {node.op for node in nodes}
-        draws = sorted(name for name in types if _is_random(name))
+        if differentiates_jacobian and any(
+            node.op == "StopGradient" and "moments" in node.name for node in nodes
+        ):
+            warnings.warn(
+                f"{source} normalizes with `tf.nn.moments`, as LayerNormalization and "
+                "GroupNormalization of Keras do. It stops the gradient of the mean "
+                "within the variance, so that the gradient of a Jacobian regularizer "
+                "is inexact. Use `deq_keras.layers.LayerNormalization` or "
+                "`deq_keras.layers.GroupNormalization` in their place.",
+                stacklevel=2,
+            )
+        types = sorted({node.op for node in nodes})
+        draws = [name for name in types if "Random" in name or name in _DRAWS]
         if draws:
             raise ValueError(
                 f"{source} draws random numbers ({', '.join(draws)}). {_ADVICE} "
                 "Dropout and noise must stay fixed during a solve: sample masks in "
                 "`inject` (see VariationalDropout) and apply them in `call`."
             )
-        updates = sorted(name for name in types if _is_update(name))
+        updates = [name for name in types if name.startswith(_UPDATES)]
         if updates:
             raise ValueError(
                 f"{source} updates variables ({', '.join(updates)}). {_ADVICE} Layers "
@@ -338,7 +351,7 @@ class CellContract:
                 noise = np.where(rows, random.normal(size=leaf.shape), 0.0)
                 return leaf + tf.cast(noise, leaf.dtype)
 
-            def changed(rows: np.ndarray) -> list[np.ndarray]:
+            def apply_noise(rows: np.ndarray) -> list[np.ndarray]:
                 """Returns f, with noise in state and injection of some samples."""
                 value = problem.bound(
                     tree.map_structure(
@@ -357,7 +370,7 @@ class CellContract:
                 lambda leaf: add_noise(leaf, True, everybody), state
             )
             dtypes = [leaf.dtype for leaf in tree.flatten(state)]
-            before = changed(nobody)
+            before = apply_noise(nobody)
 
             def differs(other: list[np.ndarray], kept: np.ndarray) -> bool:
                 for one, two, dtype in zip(before, other, dtypes, strict=True):
@@ -373,10 +386,10 @@ class CellContract:
             if not any(np.isfinite(leaf).any() for leaf in before):
                 return None
             half = random.permutation(batch_size) < batch_size // 2
-            if not any(differs(changed(rows), ~rows) for rows in (half, ~half)):
+            if not any(differs(apply_noise(rows), ~rows) for rows in (half, ~half)):
                 return False
             # Python code in a cell, such as a draw of NumPy, may change any call.
-            return None if differs(changed(nobody), everybody) else True
+            return None if differs(apply_noise(nobody), everybody) else True
 
 
 def _is_created(cell: keras.layers.Layer) -> bool:
@@ -386,29 +399,6 @@ def _is_created(cell: keras.layers.Layer) -> bool:
     layer may lack values.
     """
     return all(own_value(variable) is not None for variable in cell.variables)
-
-
-def _is_moments(node: Any) -> bool:
-    return node.op == "StopGradient" and "moments" in node.name
-
-
-def _warn_of_moments(source: str) -> None:
-    warnings.warn(
-        f"{source} normalizes with `tf.nn.moments`, as LayerNormalization and "
-        "GroupNormalization of Keras do. It stops the gradient of the mean within the "
-        "variance, so that the gradient of a Jacobian regularizer is inexact. Use "
-        "`deq_keras.layers.LayerNormalization` or "
-        "`deq_keras.layers.GroupNormalization` in their place.",
-        stacklevel=2,
-    )
-
-
-def _is_random(name: str) -> bool:
-    return "Random" in name or name in ("Multinomial", "StatelessMultinomial")
-
-
-def _is_update(name: str) -> bool:
-    return name.startswith(("Assign", "ResourceScatter", "ResourceApply"))
 
 
 def _reads(outputs: Nest, inputs: Nest, state: Nest = ()) -> bool:

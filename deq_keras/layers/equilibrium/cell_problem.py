@@ -121,17 +121,17 @@ class CellFunction(FixedPointFunction):
 
     def splitting(self, injection: Nest) -> Splitting | None:
         """Returns the operator splitting of the function, or `None`."""
-        return self._declared("operator_splitting", injection)
+        return self._statement("operator_splitting", injection)
 
     def lipschitz_constant(self, injection: Nest) -> Any:
         """Returns the result of the cell's method of this name, or `None`."""
-        return self._declared("lipschitz_constant", injection)
+        return self._statement("lipschitz_constant", injection)
 
     def distance_bound(self, state: Nest, injection: Nest) -> tf.Tensor | None:
         """Returns the result of the cell's method of this name, or `None`."""
-        return self._declared("distance_bound", state, injection)
+        return self._statement("distance_bound", state, injection)
 
-    def _declared(self, name: str, *arguments: Nest) -> Any:
+    def _statement(self, name: str, *arguments: Nest) -> Any:
         if not declares(self.cell, name):
             return None
         return getattr(self.cell, name)(*arguments)

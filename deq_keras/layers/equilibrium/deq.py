@@ -26,7 +26,7 @@ from deq_keras.core.random import (
 )
 from deq_keras.core.request import check_request
 from deq_keras.core.serialization import Config
-from deq_keras.core.structure import Nest, StateStructure, masked
+from deq_keras.core.structure import Nest, StateStructure, zero_padding
 from deq_keras.layers.equilibrium import cell_problem
 from deq_keras.layers.equilibrium.budget import Budget, as_numbers
 from deq_keras.layers.equilibrium.cell_build import stateful_scope
@@ -413,8 +413,9 @@ class DEQ(keras.layers.Layer):
             solver = self._budget.solver_of_training(max_iter, tol)
         if problem.mask is not None and solver.noise > 0:
             refuse_noise(solver)
-        is_random = components.initial_state.is_random
-        seed = next_seed(self.seed_generator) if is_random else None
+        seed = None
+        if components.initial_state.is_random:
+            seed = next_seed(self.seed_generator)
         state = self._first_state(problem, initial_state, seed, training=True)
         budget = None
         if components.max_iter_jitter > 0:
@@ -617,7 +618,7 @@ class DEQ(keras.layers.Layer):
             )
             warm = StateStructure(state).like(warm, "`initial_state`")
             first = nonfinite.usable_state(warm, first)
-        return first if problem.mask is None else masked(first, problem.mask)
+        return first if problem.mask is None else zero_padding(first, problem.mask)
 
     def _cast(self, value: Nest) -> Nest:
         """Casts a value to the dtype of the layer, if its cell has another."""
@@ -648,7 +649,7 @@ class DEQ(keras.layers.Layer):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        return self._metrics_of_solves.logged() + self.cell.metrics
+        return self._metrics_of_solves.to_log() + self.cell.metrics
 
     @property
     def last_status(self) -> tf.Tensor:
@@ -671,14 +672,14 @@ class DEQ(keras.layers.Layer):
         return self._of_last_solve("last_residual", 1)
 
     def _of_last_solve(self, name: str, index: int) -> tf.Tensor:
-        found = self._last_solve[index]
-        graph = getattr(found, "graph", None)
-        if found is None or (graph is not None and not is_being_traced(graph)):
+        tensor = self._last_solve[index]
+        graph = getattr(tensor, "graph", None)
+        if tensor is None or (graph is not None and not is_being_traced(graph)):
             raise ValueError(
                 f"`{name}` needs a call of the layer before it and, if the call is "
-                f"compiled, in the same function. Received: {found}."
+                f"compiled, in the same function. Received: {tensor}."
             )
-        return found
+        return tensor
 
     # === Save ===
 

@@ -97,7 +97,7 @@ def cell_from(
         if injection != "add":
             raise ValueError(
                 "An RNN cell takes the inputs itself. Leave out `injection`. Received: "
-                f"layer={_described(layer)}, injection={injection!r}."
+                f"layer={_label(layer)}, injection={injection!r}."
             )
         return RecurrentCell(layer, **kwargs)
     return LayerCell(layer, injection, **kwargs)
@@ -125,7 +125,7 @@ class RecurrentCell(EquilibriumCell):
                     "would draw a mask at every evaluation. Drop inputs before the DEQ "
                     "layer, or write an EquilibriumCell that samples the mask of a "
                     "deq_keras.layers.VariationalDropout in `inject`. Received: "
-                    f"layer={_described(one)}, dropout={rates[0]}, "
+                    f"layer={_label(one)}, dropout={rates[0]}, "
                     f"recurrent_dropout={rates[1]}."
                 )
         self.layer = layer
@@ -395,14 +395,14 @@ class LayerCell(EquilibriumCell):
             )
         except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
             raise ValueError(
-                f"The layer {_described(self.layer)} of a cell failed when it was "
+                f"The layer {_label(self.layer)} of a cell failed when it was "
                 "applied to a state and inputs. It must accept one tensor. "
                 f"Received: state={state_shape}, inputs={injection_shape}, "
                 f"injection={self.injection!r}. Error: {error}"
             ) from error
         if not isinstance(outputs, keras.KerasTensor):
             raise ValueError(
-                f"The layer {_described(self.layer)} of a cell must return one tensor. "
+                f"The layer {_label(self.layer)} of a cell must return one tensor. "
                 f"Received: outputs of type {type(outputs).__name__}."
             )
         return tuple(outputs.shape)
@@ -411,7 +411,7 @@ class LayerCell(EquilibriumCell):
         if tuple(outputs_shape) == state_shape:
             return
         raise ValueError(
-            f"The layer {_described(self.layer)} of a cell must return the shape of "
+            f"The layer {_label(self.layer)} of a cell must return the shape of "
             "the state, because it is applied to its own result. Use padding='same' "
             "without strides, return_sequences=True, or no pooling; for another width, "
             "project the inputs before the DEQ layer and end the layer with that "
@@ -424,7 +424,7 @@ class LayerCell(EquilibriumCell):
         for layer in flatten_layers(self, include_self=False):
             flaw = _flaw(layer)
             if flaw:
-                raise ValueError(f"{flaw} Received: the layer {_described(layer)}.")
+                raise ValueError(f"{flaw} Received: the layer {_label(layer)}.")
 
 
 def _check_layer(layer: Any) -> None:
@@ -446,7 +446,7 @@ def _check_layer(layer: Any) -> None:
             "`layer` must be called with one tensor. Pass an EquilibriumCell, a layer "
             "whose call takes (state, injection), or a functional model of these two "
             "inputs to DEQ itself; write an EquilibriumCell around any other. "
-            f"Received: layer={_described(layer)}, which takes {num_inputs} inputs."
+            f"Received: layer={_label(layer)}, which takes {num_inputs} inputs."
         )
 
 
@@ -498,5 +498,5 @@ def _built_shape(layer: keras.layers.Layer) -> Shape | None:
     return shape if shape and isinstance(shape[-1], int) else None
 
 
-def _described(layer: keras.layers.Layer) -> str:
+def _label(layer: keras.layers.Layer) -> str:
     return f"{layer.name!r} (of type {type(layer).__name__})"

@@ -38,9 +38,9 @@ class SolveMetrics:
         metrics = weakref.ref(self)
 
         def record_adjoint(report: gradients.AdjointReport) -> None:
-            found = metrics()
-            if found is not None:
-                found._add_adjoint(report)
+            owner = metrics()
+            if owner is not None:
+                owner._add_adjoint(report)
 
         self.record_adjoint = record_adjoint
         # Paths of variables must be unique in a model, and the same in each process.
@@ -61,7 +61,7 @@ class SolveMetrics:
         for metric in self._all:
             metric.is_updated = False  # No step has been traced.
 
-    def logged(self) -> list[keras.metrics.Metric]:
+    def to_log(self) -> list[keras.metrics.Metric]:
         """Returns the metrics of the layer's components."""
         solve = [self.evaluations, self.residual, self.converged, self.failed]
         return [*solve, *self._of_training()]

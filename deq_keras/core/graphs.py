@@ -5,7 +5,6 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from deq_keras.core.internals import (
@@ -48,15 +47,6 @@ def _graphs() -> Iterator[tf.Graph]:
     while graph is not None:
         yield graph
         graph = getattr(graph, "outer_graph", None)
-
-
-def stateless_scope() -> keras.StatelessScope | None:
-    """Returns the innermost `keras.StatelessScope`, or `None` outside of any.
-
-    Keras offers no public function for this, but each scope knows the one around it.
-    """
-    with keras.StatelessScope(initialize_variables=False) as inner:
-        return inner.original_scope
 
 
 def captured_tensors(function: Callable[..., Any], *arguments: Any) -> list[tf.Tensor]:

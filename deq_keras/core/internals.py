@@ -5,10 +5,11 @@ versions. If another version changes one of them, `tests/core/test_internals.py`
 `tf.vectorized_map`, `tests/core/test_graphs.py` fails first.
 """
 
+import contextlib
 import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -158,6 +159,32 @@ def set_gradient(operation: tf.Operation, gradient: Callable[..., list]) -> None
     A public registry has one function for each type of operation, not for one of them.
     """
     operation._gradient_function = gradient
+
+
+def stateless_scope() -> keras.StatelessScope | None:
+    """Returns the innermost `keras.StatelessScope`, or `None` outside of any.
+
+    Keras offers no public function for this, but each scope knows the one around it.
+    """
+    with keras.StatelessScope(initialize_variables=False) as inner:
+        return inner.original_scope
+
+
+@contextlib.contextmanager
+def no_stateless_scope() -> Iterator[None]:
+    """Leaves the `keras.StatelessScope`s of the caller, for a scope.
+
+    Keras offers no function for this, but the end of a scope restores what it takes for
+    the scope around it.
+    """
+    scope, outer = keras.StatelessScope(initialize_variables=False), stateless_scope()
+    try:
+        scope.original_scope = None
+        scope.__exit__()
+        yield
+    finally:
+        scope.original_scope = outer
+        scope.__exit__()
 
 
 def own_value(variable: keras.Variable) -> Any:

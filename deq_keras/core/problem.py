@@ -15,9 +15,13 @@ from deq_keras.core import nonfinite
 from deq_keras.core.graphs import (
     captured_tensors,
     differentiable_by_xla,
+)
+from deq_keras.core.internals import (
+    keras_mask,
+    own_value,
+    set_keras_mask,
     stateless_scope,
 )
-from deq_keras.core.internals import keras_mask, own_value, set_keras_mask
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.structure import Nest, zero_padding
 

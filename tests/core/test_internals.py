@@ -105,6 +105,19 @@ def test_the_own_value_of_a_variable_is_not_cast():
         assert internals.own_value(layer.kernel).dtype == tf.float32
 
 
+def test_stateless_scopes_are_found_and_left():
+    variable = keras.Variable(1.0)
+    assert internals.stateless_scope() is None
+    with keras.StatelessScope() as outer:
+        assert internals.stateless_scope() is outer
+        with internals.no_stateless_scope():
+            assert internals.stateless_scope() is None
+            variable.assign(2.0)
+        assert internals.stateless_scope() is outer
+    assert internals.stateless_scope() is None
+    assert float(variable) == 2.0
+
+
 class Inner(keras.layers.Layer):
     """Calls a function, and adds a loss."""
 

@@ -18,8 +18,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from deq_keras.core.graphs import stateless_scope
-from deq_keras.core.internals import flatten_layers, function_graph, own_losses
+from deq_keras.core.internals import (
+    flatten_layers,
+    function_graph,
+    no_stateless_scope,
+    own_losses,
+)
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium.cell_problem import placeholders
 
@@ -58,16 +62,12 @@ def trace_and_build(
 @contextlib.contextmanager
 def stateful_scope() -> Iterator[None]:
     """Leaves the graphs and `keras.StatelessScope`s of the caller, for a scope."""
-    scope, outer = keras.StatelessScope(initialize_variables=False), stateless_scope()
-    with tf.init_scope(), tf.variable_creator_scope(_create_eagerly):
-        try:
-            # The end of a scope restores what was active before.
-            scope.original_scope = None
-            scope.__exit__()
-            yield
-        finally:
-            scope.original_scope = outer
-            scope.__exit__()
+    with (
+        tf.init_scope(),
+        tf.variable_creator_scope(_create_eagerly),
+        no_stateless_scope(),
+    ):
+        yield
 
 
 def _create_eagerly(next_creator: Callable[..., Any], **options: Any) -> Any:

@@ -11,12 +11,12 @@ import tensorflow as tf
 
 from deq_keras import gradients, solvers
 from deq_keras.core import nonfinite, replicas
-from deq_keras.core.graphs import (
-    innermost_function,
-    is_in_control_flow,
+from deq_keras.core.graphs import innermost_function, is_in_control_flow
+from deq_keras.core.internals import (
+    entry_layer,
+    may_record_gradients,
     stateless_scope,
 )
-from deq_keras.core.internals import entry_layer, may_record_gradients
 from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
 from deq_keras.layers.equilibrium.defaults import Components, takes_plain_steps
 from deq_keras.metrics import GradientError, StepMean

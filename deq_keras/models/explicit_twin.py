@@ -7,6 +7,7 @@ import keras
 from deq_keras.core.checks import check_boolean, check_count
 from deq_keras.core.serialization import Config
 from deq_keras.layers import DEQ
+from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
 from deq_keras.solvers import FixedPointIteration
 
 # Keys of a layer in the config of a functional model, beside the layer's own.
@@ -52,7 +53,8 @@ def explicit_twin(
     TensorShape([2, 1])
     """
     depth, tied = check_count("depth", depth), check_boolean("tied", tied)
-    if not isinstance(model, (keras.Sequential, keras.Function)) or not _deqs(model):
+    has_graph = isinstance(model, (keras.Sequential, keras.Function))
+    if not has_graph or not equilibrium_layers(model):
         raise ValueError(
             "`model` must be a functional or a sequential model with a DEQ layer. "
             "Build the twin of another model with the solver "
@@ -104,7 +106,7 @@ def explicit_twin(
             f"Received: model={model!r}. Error: {error}"
         ) from error
     expected = solver.get_config()
-    for layer in _deqs(twin):
+    for layer in equilibrium_layers(twin):
         if layer.solver.get_config() != expected:
             raise ValueError(
                 "`explicit_twin` replaces DEQ layers of models, and in the configs of "
@@ -113,10 +115,6 @@ def explicit_twin(
             )
     twin.name = name or f"{model.name}_{'tied' if tied else 'untied'}"
     return twin
-
-
-def _deqs(model: keras.Model) -> list[DEQ]:
-    return [layer for layer in model._flatten_layers() if isinstance(layer, DEQ)]
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

@@ -11,6 +11,7 @@ from keras import tree
 from deq_keras.core.checks import check_positive
 from deq_keras.core.structure import Nest
 from deq_keras.layers import DEQ
+from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
 from deq_keras.solvers import DIVERGED
 
 
@@ -55,7 +56,7 @@ class MonitoredModel(keras.Model):
         self.model = model
         self.largest_residual = check_positive("largest_residual", largest_residual)
         self.solves: dict[str, dict[str, np.ndarray]] = {}
-        layers = [one for one in model._flatten_layers() if isinstance(one, DEQ)]
+        layers = equilibrium_layers(model)
         if not layers:
             raise ValueError(
                 f"`model` must contain a DEQ layer. Received: model={model!r}."

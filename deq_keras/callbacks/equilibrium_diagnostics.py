@@ -12,7 +12,7 @@ from keras import tree
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count
 from deq_keras.core.graphs import compile_function
-from deq_keras.core.problem import keras_masks
+from deq_keras.core.internals import keras_masks
 from deq_keras.core.rounding import full_float32
 from deq_keras.core.structure import (
     Nest,

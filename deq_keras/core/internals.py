@@ -15,10 +15,13 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import tree
 from keras.src import backend
 from tensorflow.python.eager import context, forwardprop_util, record
 from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.ops import control_flow_util, gradients_util
+
+from deq_keras.core.structure import Nest
 
 # Names that TensorFlow's optimizer gives to loop conditions and branches of all graphs.
 _OPTIMIZED = re.compile(r"(while|cond)\w*_function(_\d+)?")
@@ -229,9 +232,12 @@ def own_losses(layer: keras.layers.Layer) -> list[tf.Tensor]:
     return layer._losses
 
 
-def keras_mask(tensor: Any) -> Any:
-    """Returns the mask that Keras attached to a tensor, or `None`."""
-    return getattr(tensor, "_keras_mask", None)
+def keras_masks(inputs: Nest) -> Nest:
+    """Returns a nest of the masks that Keras attached to the inputs, or of `None`."""
+    masks = []
+    for leaf in tree.flatten(inputs):
+        masks.append(getattr(leaf, "_keras_mask", None))
+    return tree.pack_sequence_as(inputs, masks)
 
 
 def set_keras_mask(tensor: Any, mask: Any) -> None:

@@ -17,7 +17,6 @@ from deq_keras.core.graphs import (
     differentiable_by_xla,
 )
 from deq_keras.core.internals import (
-    keras_mask,
     own_value,
     set_keras_mask,
     stateless_scope,
@@ -257,14 +256,6 @@ class FixedPointProblem:
         # A tensor that is mentioned twice would get its gradient twice.
         unique = {id(leaf): leaf for leaf in nonfinite.differentiable(sources)}
         return list(unique.values())
-
-
-def keras_masks(inputs: Nest) -> Nest:
-    """Returns a nest of the masks that Keras attached to the inputs, or of `None`."""
-    masks = []
-    for leaf in tree.flatten(inputs):
-        masks.append(keras_mask(leaf))
-    return tree.pack_sequence_as(inputs, masks)
 
 
 def with_keras_mask(state: Nest, mask: tf.Tensor) -> Nest:

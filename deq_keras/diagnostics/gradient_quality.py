@@ -9,7 +9,7 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, check_positive
-from deq_keras.core.problem import keras_masks
+from deq_keras.core.internals import keras_masks
 from deq_keras.core.random import as_seed, normal_like
 from deq_keras.core.structure import Nest
 from deq_keras.diagnostics.subject import encoder, single_layer

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import nonfinite
+from deq_keras.core.internals import set_keras_mask
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
@@ -111,7 +112,7 @@ def encoder(model: Any) -> Callable[[Nest], Nest]:
         # Attach the mask of the call to the inputs, as Keras does.
         encoded, encoded_mask = encoded
         encoded = tree.map_structure(tf.identity, encoded)
-        tree.flatten(encoded)[0]._keras_mask = encoded_mask
+        set_keras_mask(tree.flatten(encoded)[0], encoded_mask)
         return encoded
 
     return encode

@@ -10,8 +10,8 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.graphs import compile_function
+from deq_keras.core.internals import keras_masks
 from deq_keras.core.predictions import equal_predictions, read_predictions
-from deq_keras.core.problem import keras_masks
 from deq_keras.core.structure import Nest, StateStructure, where_rows, wide_dtype
 from deq_keras.diagnostics.iterates import solve_and_observe
 from deq_keras.solvers import (

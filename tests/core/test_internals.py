@@ -154,12 +154,12 @@ def test_specs_are_computed_without_a_layer():
 
 def test_masks_are_attached_to_tensors():
     x = keras.layers.Masking()(np.ones((2, 4, 3), "float32"))
-    assert internals.keras_mask(x).shape == (2, 4)
+    assert internals.keras_masks(x).shape == (2, 4)
     y = tf.identity(x)
-    assert internals.keras_mask(y) is None
+    assert internals.keras_masks(y) is None
     internals.set_keras_mask(y, tf.constant([[True, False, True, True]] * 2))
     outputs = keras.layers.GlobalAveragePooling1D()(y * [[[1.0], [9.0], [1.0], [1.0]]])
-    assert internals.keras_mask(Inner()(y)) is internals.keras_mask(y)
+    assert internals.keras_masks(Inner()(y)) is internals.keras_masks(y)
     np.testing.assert_array_equal(outputs, 3 * np.ones((2, 3)))
 
 

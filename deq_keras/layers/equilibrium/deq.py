@@ -13,9 +13,9 @@ from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_seed
 from deq_keras.core.graphs import is_being_traced
-from deq_keras.core.internals import compute_spec, may_record_gradients
+from deq_keras.core.internals import compute_spec, keras_masks, may_record_gradients
 from deq_keras.core.linearization import Linearization
-from deq_keras.core.problem import FixedPointProblem, keras_masks
+from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import (
     as_seed,
     fold_in,

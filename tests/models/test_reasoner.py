@@ -14,17 +14,6 @@ STRINGS = RANDOM.normal(size=(4, 5, 1)).astype("float32")
 BOARDS = RANDOM.integers(0, 4, (4, 2, 3)).astype("int32")
 SOLVER = {"class_name": "fixed_point_iteration", "max_iter": 6, "damping": 0.5}
 ONE_STEP = {"class_name": "phantom", "num_steps": 1}
-# Parameters of the whole model and of f.
-SIZES = {
-    "reasoner_recall_prefix_sums": (34_802, 34_704),
-    "reasoner_recall_mazes": (47_010, 46_944),
-    "reasoner_automaton_mazes": (31_346, 31_248),
-    "reasoner_board_sudoku_6x6": (38_918, 36_928),
-    "reasoner_mixer_sudoku_4x4": (53_572, 52_224),
-    "reasoner_mixer_sudoku_6x6": (129_126, 126_144),
-    "reasoner_attention_sudoku_4x4": (83_268, 81_920),
-    "reasoner_attention_sudoku_6x6": (83_910, 81_920),
-}
 
 
 def _strings(dtype="float32", **kwargs):
@@ -56,23 +45,6 @@ FAMILIES = pytest.mark.parametrize(
     [(_strings, STRINGS), pytest.param(_boards, BOARDS, marks=pytest.mark.slow)],
     ids=["strings", "boards"],
 )
-
-
-@pytest.mark.parametrize(
-    "preset",
-    [
-        name if "recall" in name else pytest.param(name, marks=pytest.mark.slow)
-        for name in SIZES
-    ],
-)
-def test_presets(preset):
-    untrained = {k for k, v in models.ReasonerTagger.presets.items() if "backbone" in v}
-    assert untrained == set(SIZES)
-    model = models.ReasonerTagger.from_preset(preset, load_weights=False)
-    cell = model.backbone.deq.cell
-    assert (model.count_params(), cell.count_params()) == SIZES[preset]
-    with pytest.raises(ValueError, match=f"{preset}.*load_weights=False"):
-        models.ReasonerBackbone.from_preset(preset)
 
 
 @FAMILIES

@@ -1,9 +1,12 @@
 """The image restorer as a task that trains."""
 
+from typing import Any
+
 import keras
 from keras_hub.models import Task
 
 from deq_keras.core.structure import wide_dtype
+from deq_keras.layers import LinearOperator
 from deq_keras.metrics import PeakSignalToNoiseRatio
 from deq_keras.models.image_restorer.image_restorer_backbone import (
     ImageRestorerBackbone,
@@ -54,26 +57,20 @@ class ImageRestorer(RestorableTask, Task):
     preprocessor_cls = ImageRestorerPreprocessor
     presets = ImageRestorerBackbone.presets
 
-    def __init__(self, backbone, preprocessor=None, **kwargs):
+    def __init__(
+        self,
+        backbone: keras.Model,
+        preprocessor: keras.layers.Layer | None = None,
+        **kwargs: Any,
+    ) -> None:
         # === Layers ===
         wide = wide_dtype(backbone.deq.compute_dtype)
         head = keras.layers.Activation("linear", dtype=wide, name="image")
 
         # === Functional Model ===
-        super().__init__(
-            inputs=backbone.input, outputs=head(backbone(backbone.input)), **kwargs
-        )
+        super().__init__(backbone, head, preprocessor, **kwargs)
 
-        # === Config ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-
-    def call(self, inputs, training=None, mask=None):
-        # Keras casts integers to floating-point later, which would hide the mistake.
-        self.backbone.check_measurements(inputs)
-        return super().call(inputs, training=training, mask=mask)
-
-    def with_operator(self, operator):
+    def with_operator(self, operator: LinearOperator) -> Any:
         """See `ImageRestorerBackbone.with_operator`. Keeps the range of the
         preprocessor."""
         preprocessor = self.preprocessor
@@ -83,7 +80,14 @@ class ImageRestorer(RestorableTask, Task):
             )
         return type(self)(self.backbone.with_operator(operator), preprocessor)
 
-    def compile(self, optimizer="auto", loss="auto", *, metrics="auto", **kwargs):
+    def compile(
+        self,
+        optimizer: Any = "auto",
+        loss: Any = "auto",
+        *,
+        metrics: Any = "auto",
+        **kwargs: Any,
+    ) -> None:
         """See `keras.Model.compile`; `"auto"` is the default of the class."""
         if optimizer == "auto":
             optimizer = keras.optimizers.Adam(1e-3, global_clipnorm=1.0)

@@ -1,14 +1,16 @@
 """The equilibrium that reconstructs an image."""
 
 import copy
+from typing import Any
 
 import keras
 from keras_hub.models import Backbone
 
+from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core.checks import check_boolean
-from deq_keras.core.serialization import arguments_of
-from deq_keras.layers import DEQ
-from deq_keras.models.kerashub import PackagedBackbone, trained
+from deq_keras.core.serialization import Config, arguments_of
+from deq_keras.layers import DEQ, LinearOperator
+from deq_keras.models.kerashub import PackagedBackbone, trained_preset
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -62,23 +64,23 @@ class ImageRestorerBackbone(PackagedBackbone, Backbone):
     """
 
     presets = {
-        "deblur": trained(
+        "deblur": trained_preset(
             "Sharpens gray photographs that a Gaussian of 1.5 pixels has blurred."
         )
     }
 
     def __init__(
         self,
-        cell,
-        has_noise_level=False,
-        solver="auto",
-        gradient="auto",
-        regularizer="auto",
-        max_iter_jitter=0,
-        initial_state="cell",
-        dtype=None,
-        **kwargs,
-    ):
+        cell: keras.layers.Layer,
+        has_noise_level: bool = False,
+        solver: str | Config | solvers.FixedPointSolver = "auto",
+        gradient: str | Config | gradients.EquilibriumGradient = "auto",
+        regularizer: str | Config | regularizers.EquilibriumRegularizer | None = "auto",
+        max_iter_jitter: int = 0,
+        initial_state: str | Config | initial_states.InitialState = "cell",
+        dtype: str | keras.DTypePolicy | None = None,
+        **kwargs: Any,
+    ) -> None:
         # === Layers ===
         if not hasattr(cell, "operator"):
             raise ValueError(
@@ -111,12 +113,7 @@ class ImageRestorerBackbone(PackagedBackbone, Backbone):
         self.deq = deq
         self.has_noise_level = has_noise_level
 
-    def call(self, inputs, training=None, mask=None):
-        self.check_measurements(inputs)
-        return super().call(inputs, training=training, mask=mask)
-
-    def check_measurements(self, inputs):
-        """Raises `ValueError` if the model does not accept these inputs."""
+    def check_inputs(self, inputs: Any) -> None:
         is_dict = isinstance(inputs, dict)
         names = {"measurements", "noise_level"} if self.has_noise_level else set()
         if is_dict != self.has_noise_level or (is_dict and set(inputs) != names):
@@ -135,7 +132,7 @@ class ImageRestorerBackbone(PackagedBackbone, Backbone):
                 f"preprocessor returns them. Received: measurements of dtype {dtype}."
             )
 
-    def with_operator(self, operator):
+    def with_operator(self, operator: LinearOperator) -> Any:
         """Returns a model of the same weights for another operator or size of images.
 
         The denoiser was trained with the present operator: others with similar errors
@@ -155,16 +152,16 @@ class ImageRestorerBackbone(PackagedBackbone, Backbone):
             backbone.deq.cell.operator.set_weights(operator.get_weights())
         return backbone
 
-    def default_lora_layer_names(self):
+    def default_lora_layer_names(self) -> list[str]:
         """Returns the names of the layers of the denoiser that support LoRA."""
         return sorted(self._lora_names())
 
-    def get_config(self):
+    def get_config(self) -> Config:
         arguments = arguments_of(self, ImageRestorerBackbone, self.deq)
         return {**arguments, **super().get_config()}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Any:
         config = {**config, "cell": copy.deepcopy(config["cell"])}
         dtype = keras.dtype_policies.get(config.pop("dtype", None))
         # The layers' configs already contain the policies of a map.
@@ -176,7 +173,7 @@ class ImageRestorerBackbone(PackagedBackbone, Backbone):
         return cls(**config)
 
 
-def _own_weights(backbone):
+def _own_weights(backbone: Any) -> Any:
     """Returns the weights, without the weights of the operator."""
     others = {id(one) for one in backbone.deq.cell.operator.weights}
     return [one for one in backbone.weights if id(one) not in others]

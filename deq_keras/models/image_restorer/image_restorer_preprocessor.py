@@ -1,12 +1,15 @@
 """Converts raw measurements and images to inputs and targets of image restorers."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 from keras_hub.models import Preprocessor
 
 from deq_keras.core.checks import check_counts
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
+from deq_keras.layers import LinearOperator
 from deq_keras.models.image_restorer.image_restorer_backbone import (
     ImageRestorerBackbone,
 )
@@ -54,8 +57,12 @@ class ImageRestorerPreprocessor(PackagedPreprocessor, Preprocessor):
     backbone_cls = ImageRestorerBackbone
 
     def __init__(
-        self, measurement_shape, image_shape, measurement_range=(-1.0, 2.0), **kwargs
-    ):
+        self,
+        measurement_shape: tuple[int, ...],
+        image_shape: tuple[int, ...],
+        measurement_range: tuple[float, float] = (-1.0, 2.0),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.measurement_shape = check_counts("measurement_shape", measurement_shape)
         self.image_shape = check_counts("image_shape", image_shape)
@@ -68,7 +75,7 @@ class ImageRestorerPreprocessor(PackagedPreprocessor, Preprocessor):
         self.measurement_range = float(low), float(high)
 
     @classmethod
-    def for_operator(cls, operator, **kwargs):
+    def for_operator(cls, operator: LinearOperator, **kwargs: Any) -> Any:
         """Returns the preprocessor of the measurements of a `LinearOperator`.
 
         Args:
@@ -77,9 +84,9 @@ class ImageRestorerPreprocessor(PackagedPreprocessor, Preprocessor):
         """
         return cls(operator.measurement_shape, operator.image_shape, **kwargs)
 
-    def call(self, x, y=None, sample_weight=None):
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         measured = x["measurements"] if isinstance(x, dict) else x
-        measured = _converted(
+        measured = _to_float32(
             "measurements", measured, self.measurement_shape, self.measurement_range
         )
         if isinstance(x, dict):
@@ -94,15 +101,15 @@ class ImageRestorerPreprocessor(PackagedPreprocessor, Preprocessor):
             )
             measured = {"measurements": measured, "noise_level": level}
         if y is not None:
-            y = _converted("images", y, self.image_shape, (0.0, 1.0))
+            y = _to_float32("images", y, self.image_shape, (0.0, 1.0))
         return keras.utils.pack_x_y_sample_weight(measured, y, sample_weight)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         arguments = arguments_of(self, ImageRestorerPreprocessor)
         return {**super().get_config(), **arguments}
 
 
-def _converted(name, array, shape, limits):
+def _to_float32(name: str, array: Any, shape: Any, limits: Any) -> Any:
     """Returns an array as a float32 tensor of values within limits."""
     tensor = tf.convert_to_tensor(array)
     dtype = tensor.dtype
@@ -128,7 +135,7 @@ def _converted(name, array, shape, limits):
     return values
 
 
-def _check_values(name, values, limits, advice):
+def _check_values(name: str, values: Any, limits: Any, advice: str) -> None:
     """Raises an error if values are not finite or outside limits."""
     low, high = limits
     is_valid = tf.reduce_all((values >= low) & (values <= high))  # False for NaN.

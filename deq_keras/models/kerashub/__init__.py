@@ -8,7 +8,7 @@ from deq_keras.models.kerashub.extensions import (
     architecture,
     head_dtype_config,
     preset_path,
-    trained,
+    trained_preset,
 )
 
 __all__ = [
@@ -19,5 +19,5 @@ __all__ = [
     "architecture",
     "head_dtype_config",
     "preset_path",
-    "trained",
+    "trained_preset",
 ]

@@ -1,6 +1,7 @@
 """Presets of this package, tasks that load as they were saved, and their configs."""
 
 import pathlib
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,19 +9,21 @@ from keras import tree
 from keras_hub.models import Task
 
 from deq_keras.core.checks import check_count
+from deq_keras.core.serialization import Config
 from deq_keras.layers.normalization.normalized_kernel import NormalizedKernel
 
 # Presets with weights: a folder of KerasHub for each.
 FOLDER = pathlib.Path(__file__).parents[2] / "presets"
 
 
-def architecture(description, backbone, task=None):
+def architecture(
+    description: str, backbone: Config, task: Config | None = None
+) -> Config:
     """Returns an entry of the `presets` of `PackagedBackbone`.
 
     Args:
         description: String. A sentence for KerasHub's listing.
-        backbone: Dict of the arguments of the backbone, or a function from a dtype to
-            such a dict.
+        backbone: Dict of the arguments of the backbone.
         task: Optional dict of the arguments of the task. Defaults to `None`, no
             arguments.
     """
@@ -28,7 +31,7 @@ def architecture(description, backbone, task=None):
     return {"metadata": metadata, "backbone": backbone, "task": task or {}}
 
 
-def trained(description):
+def trained_preset(description: str) -> Config:
     """Returns an entry of `presets` whose weights are in the package.
 
     The folder of the preset in `deq_keras/presets` has its name, and a model card.
@@ -39,18 +42,21 @@ def trained(description):
     return {"metadata": {"description": description}}
 
 
-def preset_path(preset):
+def preset_path(preset: str) -> str:
     """Returns the folder of a trained preset; KerasHub resolves all other names."""
     folder = FOLDER / str(preset)
     return str(folder) if (folder / "config.json").is_file() else preset
 
 
-class ArraySpecs:
+_Hub: Any = object  # KerasHub's classes, which the mixins precede.
+
+
+class ArraySpecs(_Hub):
     """Mixin of models whose `compute_output_spec` also accepts NumPy arrays."""
 
-    def compute_output_spec(self, inputs, *args, **kwargs):
-        # Keras' layers read the shapes of tensors only.
-        def spec(x):
+    def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        # Keras' layers read the shapes of tensors only. KerasHub's tests pass arrays.
+        def spec(x: Any) -> Any:
             if not isinstance(x, np.ndarray):
                 return x
             dtype = keras.backend.standardize_dtype(x.dtype)
@@ -63,26 +69,45 @@ class ArraySpecs:
 class PackagedBackbone(ArraySpecs):
     """Mixin of the backbones of this package.
 
-    List it before `keras_hub.models.Backbone`. The functions `trained` and
+    List it before `keras_hub.models.Backbone`. The functions `trained_preset` and
     `architecture` return entries of `presets`. An architecture without weights needs
     `load_weights=False`.
     """
 
-    presets = {}
+    presets: Config = {}
     # Name of the function that loads the authors' checkpoints, for the error message.
-    converter = None
+    converter: str | None = None
     # Names of the layers that `enable_lora` adapts by default: layers that compute
     # queries, keys and values. The injection of a `TransformerCell` is added to these.
-    lora_layer_names = ("query", "value", "query_key_value", "injection_projection")
+    lora_layer_names: tuple[str, ...] = (
+        "query",
+        "value",
+        "query_key_value",
+        "injection_projection",
+    )
 
     # Names every argument: Keras ignores unknown ones.
-    def __init__(self, inputs, outputs, dtype=None, name=None, trainable=True):
+    def __init__(
+        self,
+        inputs: Any,
+        outputs: Any,
+        dtype: str | keras.DTypePolicy | None = None,
+        name: str | None = None,
+        trainable: bool = True,
+    ) -> None:
         super().__init__(
             inputs=inputs, outputs=outputs, dtype=dtype, name=name, trainable=trainable
         )
 
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        self.check_inputs(inputs)
+        return super().call(inputs, training=training, mask=mask)
+
+    def check_inputs(self, inputs: Any) -> None:
+        """Raises `ValueError` if the model does not accept these inputs."""
+
     @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
+    def from_preset(cls, preset: str, load_weights: bool = True, **kwargs: Any) -> Any:
         """Returns a backbone from a preset; see `keras_hub.models.Backbone`.
 
         Args:
@@ -103,15 +128,15 @@ class PackagedBackbone(ArraySpecs):
                 f"{remedy}. Received: load_weights=True."
             )
         arguments = cls.presets[preset]["backbone"]
-        if callable(arguments):
-            arguments = arguments(kwargs.pop("dtype", None))
         return cls(**{**arguments, **kwargs})
 
-    def default_lora_layer_names(self):
+    def default_lora_layer_names(self) -> list[str]:
         """Returns the names in `lora_layer_names` of layers that support LoRA."""
         return [name for name in self.lora_layer_names if name in self._lora_names()]
 
-    def enable_lora(self, rank, target_layer_names=None):
+    def enable_lora(
+        self, rank: int, target_layer_names: list[str] | None = None
+    ) -> None:
         """See `keras_hub.models.Backbone.enable_lora`.
 
         Layers with a normalized kernel do not support LoRA. The default names leave
@@ -144,7 +169,7 @@ class PackagedBackbone(ArraySpecs):
             if getattr(layer, "lora_enabled", False) and layer.bias is not None:
                 layer.bias.trainable = False
 
-    def _lora_names(self):
+    def _lora_names(self) -> set[str]:
         """Returns the set of names of the layers that support LoRA."""
         return {
             layer.name
@@ -158,24 +183,48 @@ class RestorableTask(ArraySpecs):
 
     List it before KerasHub's class. A loaded task is compiled as it was when it was
     saved. With Keras' `compile=False`, it has KerasHub's default compilation.
+
+    Args:
+        backbone: `PackagedBackbone`.
+        head: Layer from the outputs of the backbone to the outputs of the task.
+        preprocessor: Optional layer for raw inputs. Defaults to `None`.
+        compile: Boolean. Whether to compile with the defaults of the task. Defaults to
+            `True`.
+        name: String. Name of the model. Defaults to `None`.
+        trainable: Boolean. Defaults to `True`.
     """
 
-    def __init__(self, inputs, outputs, compile=True, name=None, trainable=True):
+    def __init__(
+        self,
+        backbone: keras.Model,
+        head: keras.layers.Layer,
+        preprocessor: keras.layers.Layer | None = None,
+        compile: bool = True,
+        name: str | None = None,
+        trainable: bool = True,
+    ) -> None:
+        self.backbone = backbone
+        self.preprocessor = preprocessor
         # KerasHub's class of a task would add its own head.
         Task.__init__(
             self,
-            inputs=inputs,
-            outputs=outputs,
+            inputs=backbone.input,
+            outputs=head(backbone(backbone.input)),
             compile=compile,
             name=name,
             trainable=trainable,
         )
 
-    def get_compile_config(self):
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        # Keras casts integers to floating-point later, which would hide the mistake.
+        self.backbone.check_inputs(inputs)
+        return super().call(inputs, training=training, mask=mask)
+
+    def get_compile_config(self) -> Any:
         config = super().get_compile_config()
         return config and {**config, "has_trained": self.optimizer.built}
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: Config) -> None:
         # Keras skips models that override `compile`.
         config = dict(config)
         has_trained = config.pop("has_trained")
@@ -184,7 +233,7 @@ class RestorableTask(ArraySpecs):
             self.optimizer.build(self.trainable_variables)
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Any:
         task = super().from_config(config)
         optimizer = getattr(task, "optimizer", None)
         while optimizer is not None:
@@ -193,7 +242,7 @@ class RestorableTask(ArraySpecs):
         return task
 
     @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
+    def from_preset(cls, preset: str, load_weights: bool = True, **kwargs: Any) -> Any:
         """Returns a task from a preset; see `keras_hub.models.Task`.
 
         Args:
@@ -213,7 +262,7 @@ class RestorableTask(ArraySpecs):
         return cls(**{"backbone": backbone, **arguments, **kwargs})
 
 
-def _load_only_if_built(optimizer):
+def _load_only_if_built(optimizer: Any) -> None:
     """Replaces `load_own_variables` so that an unbuilt optimizer ignores a file.
 
     If a task is loaded with `compile=False`, or was saved without compilation, Keras
@@ -223,19 +272,19 @@ def _load_only_if_built(optimizer):
     optimizer.load_own_variables = lambda store: optimizer.built and load(store)
 
 
-class PackagedPreprocessor:
+class PackagedPreprocessor(_Hub):
     """Mixin of preprocessors and converters that load presets of this package by name.
 
     List it before KerasHub's classes.
     """
 
     @classmethod
-    def from_preset(cls, preset, *args, **kwargs):
+    def from_preset(cls, preset: str, *args: Any, **kwargs: Any) -> Any:
         """See `from_preset` of KerasHub's class."""
         return super().from_preset(preset_path(preset), *args, **kwargs)
 
 
-def head_dtype_config(head, head_dtype):
+def head_dtype_config(head: Any, head_dtype: Any) -> Any:
     """Returns the config of the `head_dtype` of a model, or `None`.
 
     Args:

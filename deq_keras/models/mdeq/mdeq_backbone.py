@@ -1,10 +1,13 @@
 """The multiscale deep equilibrium model up to its feature maps."""
 
+from typing import Any
+
 import keras
 from keras_hub.models import Backbone
 
+from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core.checks import check_rate, check_sizes
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleStem
 from deq_keras.models.kerashub import PackagedBackbone
 from deq_keras.models.mdeq.mdeq_presets import CLASSIFIERS, SEGMENTERS
@@ -79,27 +82,30 @@ class MDEQBackbone(PackagedBackbone, Backbone):
 
     def __init__(
         self,
-        filters,
-        expansion=5,
-        groups=8,
-        num_downsamplings=2,
-        kernel_size=3,
-        num_blocks=1,
-        dropout=0.0,
-        weight_normalization=True,
-        block_affine=True,
-        fuse_affine=True,
-        post_affine=True,
-        batch_norm_momentum=0.9,
-        solver="anderson",
-        gradient="neumann",
-        regularizer="contraction",
-        image_shape=(None, None, 3),
-        dtype=None,
-        max_iter_jitter=0,
-        initial_state="cell",
-        **kwargs,
-    ):
+        filters: tuple[int, ...],
+        expansion: float = 5,
+        groups: int = 8,
+        num_downsamplings: int = 2,
+        kernel_size: int | list[Any] = 3,
+        num_blocks: int | list[int] = 1,
+        dropout: float = 0.0,
+        weight_normalization: bool = True,
+        block_affine: bool = True,
+        fuse_affine: bool = True,
+        post_affine: bool = True,
+        batch_norm_momentum: float = 0.9,
+        solver: str | Config | solvers.FixedPointSolver = "anderson",
+        gradient: str | Config | gradients.EquilibriumGradient = "neumann",
+        regularizer: str
+        | Config
+        | regularizers.EquilibriumRegularizer
+        | None = "contraction",
+        image_shape: tuple[int | None, ...] = (None, None, 3),
+        dtype: str | keras.DTypePolicy | None = None,
+        max_iter_jitter: int = 0,
+        initial_state: str | Config | initial_states.InitialState = "cell",
+        **kwargs: Any,
+    ) -> None:
         # === Layers ===
         image_shape = check_sizes("image_shape", image_shape, "height, width, channels")
         dropout = check_rate("dropout", dropout)
@@ -161,28 +167,23 @@ class MDEQBackbone(PackagedBackbone, Backbone):
         self.batch_norm_momentum = stem.momentum
         self.image_shape = image_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         arguments = arguments_of(self, MDEQBackbone, self.deq)
         return {**arguments, **super().get_config()}
 
-    def call(self, inputs, training=None, mask=None):
-        self.check_images(inputs)
-        return super().call(inputs, training=training, mask=mask)
-
     @property
-    def size_divisor(self):
+    def size_divisor(self) -> int:
         """The number that must divide the height and width of the images."""
         return 2 ** (self.num_downsamplings + len(self.filters) - 1)
 
-    def check_images(self, images):
-        """Raises `ValueError` if the model does not accept these images."""
-        shape = tuple(images.shape)
+    def check_inputs(self, inputs: Any) -> None:
+        shape = tuple(inputs.shape)
         channels = self.image_shape[-1]
         is_usable = len(shape) == 4 and shape[-1] == channels
         is_usable = is_usable and not any(
             size and size % self.size_divisor for size in shape[1:3]
         )
-        dtype = keras.backend.standardize_dtype(images.dtype)
+        dtype = keras.backend.standardize_dtype(inputs.dtype)
         if not is_usable or "float" not in dtype:
             raise ValueError(
                 f"'{self.name}' expects images of shape (batch, height, width, "

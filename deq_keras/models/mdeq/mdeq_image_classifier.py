@@ -1,8 +1,11 @@
 """The image classifier on a multiscale equilibrium."""
 
+from typing import Any
+
 import keras
 from keras_hub.models import ImageClassifier, Task
 
+from deq_keras.core.serialization import Config
 from deq_keras.layers import MultiscaleClassificationHead
 from deq_keras.models.kerashub import RestorableTask, head_dtype_config
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
@@ -58,15 +61,15 @@ class MDEQImageClassifier(RestorableTask, ImageClassifier):
 
     def __init__(
         self,
-        backbone,
-        num_classes,
-        head_filters,
-        final_filters,
-        preprocessor=None,
-        activation=None,
-        head_dtype=None,
-        **kwargs,
-    ):
+        backbone: keras.Model,
+        num_classes: int,
+        head_filters: tuple[int, ...],
+        final_filters: int,
+        preprocessor: keras.layers.Layer | None = None,
+        activation: Any = None,
+        head_dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
         # === Layers ===
         head = MultiscaleClassificationHead(
             num_classes,
@@ -78,13 +81,9 @@ class MDEQImageClassifier(RestorableTask, ImageClassifier):
         )
 
         # === Functional Model ===
-        super().__init__(
-            inputs=backbone.input, outputs=head(backbone(backbone.input)), **kwargs
-        )
+        super().__init__(backbone, head, preprocessor, **kwargs)
 
         # === Config ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
         self.head = head
         self.num_classes = head.num_classes
         self.head_filters = head.filters
@@ -92,12 +91,7 @@ class MDEQImageClassifier(RestorableTask, ImageClassifier):
         self.activation = head.activation
         self.head_dtype = head_dtype and head.dtype_policy
 
-    def call(self, inputs, training=None, mask=None):
-        # Keras casts integers to floating-point later, which would hide the mistake.
-        self.backbone.check_images(inputs)
-        return super().call(inputs, training=training, mask=mask)
-
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **Task.get_config(self),
             "num_classes": self.num_classes,

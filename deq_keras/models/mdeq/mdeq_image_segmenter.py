@@ -1,8 +1,11 @@
 """Segmentation of images on a multiscale equilibrium."""
 
+from typing import Any
+
 import keras
 from keras_hub.models import ImageSegmenter
 
+from deq_keras.core.serialization import Config
 from deq_keras.layers import MultiscaleSegmentationHead
 from deq_keras.models.kerashub import RestorableTask, head_dtype_config
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
@@ -57,14 +60,14 @@ class MDEQImageSegmenter(RestorableTask, ImageSegmenter):
 
     def __init__(
         self,
-        backbone,
-        num_classes,
-        kernel_size=1,
-        preprocessor=None,
-        activation=None,
-        head_dtype=None,
-        **kwargs,
-    ):
+        backbone: keras.Model,
+        num_classes: int,
+        kernel_size: int = 1,
+        preprocessor: keras.layers.Layer | None = None,
+        activation: Any = None,
+        head_dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
         # === Layers ===
         head = MultiscaleSegmentationHead(
             num_classes,
@@ -77,20 +80,23 @@ class MDEQImageSegmenter(RestorableTask, ImageSegmenter):
         )
 
         # === Functional Model ===
-        super().__init__(
-            inputs=backbone.input, outputs=head(backbone(backbone.input)), **kwargs
-        )
+        super().__init__(backbone, head, preprocessor, **kwargs)
 
         # === Config ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
         self.head = head
         self.num_classes = head.num_classes
         self.kernel_size = head.kernel_size
         self.activation = head.activation
         self.head_dtype = head_dtype and head.dtype_policy
 
-    def compile(self, optimizer="auto", loss="auto", *, metrics="auto", **kwargs):
+    def compile(
+        self,
+        optimizer: Any = "auto",
+        loss: Any = "auto",
+        *,
+        metrics: Any = "auto",
+        **kwargs: Any,
+    ) -> None:
         """See `keras_hub.models.ImageSegmenter.compile`; labels are integers here.
 
         The loss ignores pixels with the label 255, as in common data sets.
@@ -114,12 +120,7 @@ class MDEQImageSegmenter(RestorableTask, ImageSegmenter):
             ]
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
-    def call(self, inputs, training=None, mask=None):
-        # Keras casts integers to floating-point later, which would hide the mistake.
-        self.backbone.check_images(inputs)
-        return super().call(inputs, training=training, mask=mask)
-
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,

@@ -1,5 +1,7 @@
 """Converts images and labels to inputs of multiscale equilibrium models."""
 
+from typing import Any
+
 import keras
 from keras_hub.layers import ImageConverter
 from keras_hub.models import ImageClassifierPreprocessor, ImageSegmenterPreprocessor
@@ -32,7 +34,7 @@ class MDEQImageConverter(PackagedPreprocessor, ImageConverter):
     }
 
     @classmethod
-    def for_dataset(cls, name, **kwargs):
+    def for_dataset(cls, name: str, **kwargs: Any) -> Any:
         """Returns the converter of pixels from 0 to 255 of a published data set.
 
         Args:

@@ -4,7 +4,7 @@ Source: the configurations of `locuslab/deq`, MDEQ-Vision, and, for Cityscapes,
 `locuslab/mdeq`. Weights of these in Keras' format do not exist.
 """
 
-from deq_keras.models.kerashub import architecture, trained
+from deq_keras.models.kerashub import architecture, trained_preset
 
 _CIFAR_LARGE = {
     "filters": (32, 64, 128, 256),
@@ -27,7 +27,7 @@ _IMAGENET_HEAD = {
 _CITYSCAPES = {"num_classes": 19}
 
 CLASSIFIERS = {
-    "digits": trained("Two scales of 16 channels, for digits of 8 x 8 pixels."),
+    "digits": trained_preset("Two scales of 16 channels, for digits of 8 x 8 pixels."),
     "mdeq_tiny_cifar10": architecture(
         "Two scales of 24 channels, 159 thousand parameters, for CIFAR-10.",
         {

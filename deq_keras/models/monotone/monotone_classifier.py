@@ -1,6 +1,7 @@
 """A linear classifier on a monotone equilibrium."""
 
 import pathlib
+from typing import Any
 
 import keras
 
@@ -9,7 +10,7 @@ from deq_keras.core.checks import check_count, check_counts
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers import DEQ
-from deq_keras.models.kerashub import FOLDER, head_dtype_config, trained
+from deq_keras.models.kerashub import FOLDER, head_dtype_config, trained_preset
 
 # The only file of a preset.
 _FILE = "model.keras"
@@ -57,7 +58,7 @@ class MonotoneClassifier(keras.Model):
     """
 
     presets = {
-        "monotone_digits": trained(
+        "monotone_digits": trained_preset(
             "A dense cell of 87 units, for digits of 8 x 8 pixels."
         )
     }
@@ -74,7 +75,7 @@ class MonotoneClassifier(keras.Model):
         preprocessing: keras.layers.Layer | None = None,
         dtype: str | keras.DTypePolicy | None = None,
         head_dtype: str | Config | keras.DTypePolicy | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         # === Layers ===
         policy = cell.dtype_policy if dtype is None else keras.dtype_policies.get(dtype)
@@ -109,7 +110,7 @@ class MonotoneClassifier(keras.Model):
         self.preprocessing = preprocessing
         self.head_dtype = head_dtype and classifier.dtype_policy
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **arguments_of(self, MonotoneClassifier, self.deq),
             "dtype": keras.dtype_policies.serialize(self.deq.dtype_policy),
@@ -150,14 +151,14 @@ class MonotoneClassifier(keras.Model):
         return keras.saving.load_model(path, compile=False)
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Any:
         config = dict(config)
         for name in ("cell", "preprocessing", "dtype"):
             config[name] = keras.saving.deserialize_keras_object(config[name])
         return cls(**config)
 
 
-def _read(state, policy):
+def _read(state: Any, policy: Any) -> Any:
     """Returns the inputs of the dense layer, `(batch, features)`."""
     if isinstance(state, list):
         return keras.layers.Flatten(dtype=policy, name="flattening")(state[-1])

@@ -1,15 +1,16 @@
 """The reasoner up to its states."""
 
 import copy
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
 from keras_hub.models import Backbone
 
-from deq_keras import gradients, solvers
+from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core.checks import check_sizes
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers import DEQ
 from deq_keras.models.kerashub import PackagedBackbone
 from deq_keras.models.reasoner.reasoner_presets import PRESETS
@@ -32,9 +33,6 @@ class ReasonerBackbone(PackagedBackbone, Backbone):
     problems of any size, a `MixerCell` or an `AttentionCell` for boards. The model
     trains with few steps, but can take many: larger and harder problems need more
     evaluations than the training problems.
-
-    The presets are architectures without weights, of a size that two processor cores
-    train: pass `load_weights=False` to `from_preset`.
 
     Args:
         cell: `EquilibriumCell` whose state is a tensor `(batch, *positions, units)`.
@@ -90,18 +88,18 @@ class ReasonerBackbone(PackagedBackbone, Backbone):
 
     def __init__(
         self,
-        cell,
-        input_size,
-        encoder=None,
-        problem_dtype="float32",
-        solver=None,
-        gradient=None,
-        regularizer=None,
-        max_iter_jitter=0,
-        initial_state="mixed",
-        dtype=None,
-        **kwargs,
-    ):
+        cell: keras.layers.Layer,
+        input_size: tuple[int | None, ...],
+        encoder: keras.layers.Layer | None = None,
+        problem_dtype: Any = "float32",
+        solver: str | Config | solvers.FixedPointSolver | None = None,
+        gradient: str | Config | gradients.EquilibriumGradient | None = None,
+        regularizer: str | Config | regularizers.EquilibriumRegularizer | None = None,
+        max_iter_jitter: int = 0,
+        initial_state: str | Config | initial_states.InitialState = "mixed",
+        dtype: str | keras.DTypePolicy | None = None,
+        **kwargs: Any,
+    ) -> None:
         # === Layers ===
         policy = cell.dtype_policy if dtype is None else keras.dtype_policies.get(dtype)
         input_size = check_sizes("input_size", input_size)
@@ -128,7 +126,7 @@ class ReasonerBackbone(PackagedBackbone, Backbone):
         self.input_size = input_size
         self.problem_dtype = problem_dtype
 
-    def call(self, inputs, training=None, mask=None):
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         problems, padding_mask = _split(inputs)
         dtype = keras.backend.standardize_dtype(problems.dtype)
         if "int" in self.problem_dtype and "int" not in dtype:
@@ -148,7 +146,7 @@ class ReasonerBackbone(PackagedBackbone, Backbone):
             )
         return self.deq(self.encode(problems), mask=padding_mask, training=training)
 
-    def encode(self, inputs):
+    def encode(self, inputs: Any) -> Any:
         """Returns the inputs of the equilibrium layer `deq`.
 
         Args:
@@ -156,12 +154,12 @@ class ReasonerBackbone(PackagedBackbone, Backbone):
         """
         return inputs if self.encoder is None else self.encoder(inputs)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         arguments = arguments_of(self, ReasonerBackbone, self.deq)
         return {**arguments, **super().get_config()}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Any:
         config = dict(config)
         dtype = keras.dtype_policies.get(config.pop("dtype", None))
         for name in ("cell", "encoder"):
@@ -174,7 +172,7 @@ class ReasonerBackbone(PackagedBackbone, Backbone):
         return cls(**config)
 
 
-def _split(inputs):
+def _split(inputs: Any) -> Any:
     """Returns problems, and a mask that is false at padding, or `None`."""
     if not isinstance(inputs, dict):
         return inputs, None

@@ -1,9 +1,12 @@
 """Classification of every position of a problem by a reasoner."""
 
+from typing import Any
+
 import keras
 from keras_hub.models import Task
 
 from deq_keras.core.checks import check_count
+from deq_keras.core.serialization import Config
 from deq_keras.core.structure import wide_dtype
 from deq_keras.metrics import ExactMatch
 from deq_keras.models.kerashub import RestorableTask, head_dtype_config
@@ -39,8 +42,7 @@ class ReasonerTagger(RestorableTask, Task):
 
     Example:
 
-    >>> model = ReasonerTagger.from_preset(
-    ...     "reasoner_recall_mazes", load_weights=False)
+    >>> model = ReasonerTagger.from_preset("mazes")
     >>> model.output_shape
     (None, None, None, 2)
     """
@@ -49,8 +51,13 @@ class ReasonerTagger(RestorableTask, Task):
     presets = PRESETS
 
     def __init__(
-        self, backbone, num_classes, preprocessor=None, head_dtype=None, **kwargs
-    ):
+        self,
+        backbone: keras.Model,
+        num_classes: int,
+        preprocessor: keras.layers.Layer | None = None,
+        head_dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
         # === Layers ===
         head = keras.layers.Dense(
             check_count("num_classes", num_classes),
@@ -59,24 +66,25 @@ class ReasonerTagger(RestorableTask, Task):
         )
 
         # === Functional Model ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-        super().__init__(
-            inputs=backbone.input, outputs=head(backbone(backbone.input)), **kwargs
-        )
+        super().__init__(backbone, head, preprocessor, **kwargs)
 
         # === Config ===
         self.head = head
         self.num_classes = head.units
         self.head_dtype = head_dtype and head.dtype_policy
 
-    def call(self, inputs, training=None, mask=None):
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         # The functional model does not take a padding mask.
         return self.head(self.backbone(inputs, training=training, mask=mask))
 
     def compile(
-        self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs
-    ):
+        self,
+        optimizer: Any = "auto",
+        loss: Any = "auto",
+        *,
+        weighted_metrics: Any = "auto",
+        **kwargs: Any,
+    ) -> None:
         """See `keras.Model.compile`; `"auto"` is the default of the class."""
         if optimizer == "auto":
             optimizer = keras.optimizers.Adam(1e-3, global_clipnorm=1.0)
@@ -88,7 +96,7 @@ class ReasonerTagger(RestorableTask, Task):
             optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,

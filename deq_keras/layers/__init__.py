@@ -1,5 +1,13 @@
 """Equilibrium layers, and layers for their cells."""
 
+from deq_keras.layers import (
+    imaging,
+    language,
+    monotone,
+    normalization,
+    reasoning,
+    vision,
+)
 from deq_keras.layers.equilibrium import (
     DEQ,
     DenseCell,
@@ -7,117 +15,25 @@ from deq_keras.layers.equilibrium import (
     SolveScope,
     cell_from,
 )
-from deq_keras.layers.imaging import (
-    Blur,
-    Downsampling,
-    FourierSampling,
-    HalfQuadraticCell,
-    ImageDenoiser,
-    Inpainting,
-    LinearOperator,
-    MatrixOperator,
-    ProximalGradientCell,
-    RadonTransform,
-)
-from deq_keras.layers.language import (
-    AdaptiveEmbedding,
-    AdaptiveSoftmax,
-    MixtureSoftmax,
-    RelativeAttention,
-    SegmentMemory,
-    TransformerCell,
-    TransformerStack,
-    TransformerXLLayer,
-    TrellisCell,
-    TrellisStack,
-)
-from deq_keras.layers.monotone import (
-    MonotoneCell,
-    MonotoneConvCell,
-    MonotoneDenseCell,
-    MonotoneMultiscaleCell,
-)
-from deq_keras.layers.normalization import (
-    GroupNormalization,
-    LayerNormalization,
-    SpectrallyNormalizedConv2D,
-    SpectrallyNormalizedDense,
-    WeightNormalizedConv1D,
-    WeightNormalizedConv2D,
-    WeightNormalizedDense,
-)
-from deq_keras.layers.reasoning import (
-    AttentionCell,
-    AutomatonCell,
-    BoardCell,
-    BoardEmbedding,
-    MixerCell,
-    RecallCell,
-)
+from deq_keras.layers.imaging import *
+from deq_keras.layers.language import *
+from deq_keras.layers.monotone import *
+from deq_keras.layers.normalization import *
+from deq_keras.layers.reasoning import *
 from deq_keras.layers.variational_dropout import VariationalDropout
-from deq_keras.layers.vision import (
-    BottleneckBlock,
-    ConvolutionUnit,
-    MultiscaleCell,
-    MultiscaleClassificationHead,
-    MultiscaleFusion,
-    MultiscaleSegmentationHead,
-    MultiscaleStem,
-    ResidualBlockCell,
-    SymmetricConv2D,
-)
+from deq_keras.layers.vision import *
 
 __all__ = [
-    "AdaptiveEmbedding",
-    "AdaptiveSoftmax",
-    "AttentionCell",
-    "AutomatonCell",
-    "Blur",
-    "BoardCell",
-    "BoardEmbedding",
-    "BottleneckBlock",
-    "ConvolutionUnit",
     "DEQ",
     "DenseCell",
-    "Downsampling",
     "EquilibriumCell",
-    "FourierSampling",
-    "GroupNormalization",
-    "HalfQuadraticCell",
-    "ImageDenoiser",
-    "Inpainting",
-    "LayerNormalization",
-    "LinearOperator",
-    "MatrixOperator",
-    "MixerCell",
-    "MixtureSoftmax",
-    "MonotoneCell",
-    "MonotoneConvCell",
-    "MonotoneDenseCell",
-    "MonotoneMultiscaleCell",
-    "MultiscaleCell",
-    "MultiscaleClassificationHead",
-    "MultiscaleFusion",
-    "MultiscaleSegmentationHead",
-    "MultiscaleStem",
-    "ProximalGradientCell",
-    "RadonTransform",
-    "RecallCell",
-    "RelativeAttention",
-    "ResidualBlockCell",
-    "SegmentMemory",
     "SolveScope",
-    "SpectrallyNormalizedConv2D",
-    "SpectrallyNormalizedDense",
-    "SymmetricConv2D",
-    "TransformerCell",
-    "TransformerStack",
-    "TransformerXLLayer",
-    "TrellisCell",
-    "TrellisStack",
     "VariationalDropout",
-    "WeightNormalizedConv1D",
-    "WeightNormalizedConv2D",
-    "WeightNormalizedDense",
     "cell_from",
 ]
+__all__ += imaging.__all__
+__all__ += language.__all__
+__all__ += monotone.__all__
+__all__ += normalization.__all__
+__all__ += reasoning.__all__
+__all__ += vision.__all__

@@ -2,11 +2,9 @@
 
 from deq_keras.layers.normalization.group_normalization import GroupNormalization
 from deq_keras.layers.normalization.layer_normalization import LayerNormalization
-from deq_keras.layers.normalization.normalized_kernel import apply_kernel
 from deq_keras.layers.normalization.spectral_normalization import (
     SpectrallyNormalizedConv2D,
     SpectrallyNormalizedDense,
-    spectral_norm_bound,
 )
 from deq_keras.layers.normalization.weight_normalization import (
     WeightNormalizedConv1D,
@@ -22,6 +20,4 @@ __all__ = [
     "WeightNormalizedConv1D",
     "WeightNormalizedConv2D",
     "WeightNormalizedDense",
-    "apply_kernel",
-    "spectral_norm_bound",
 ]

@@ -2,19 +2,21 @@
 
 import functools
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
-from deq_keras.core.checks import check_boolean, check_count, check_positive
+from deq_keras.core.checks import check_count
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.internals import is_compiled_by_xla
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import wide_dtype
+from deq_keras.layers.normalization.layer_normalization import AffineNormalization
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class GroupNormalization(keras.layers.Layer):
+class GroupNormalization(AffineNormalization):
     """Group normalization with few passes over the feature map.
 
     It has the same function and weights as `keras.layers.GroupNormalization`, but is
@@ -67,15 +69,18 @@ class GroupNormalization(keras.layers.Layer):
         [Wu and He, 2018](https://arxiv.org/abs/1803.08494).
     """
 
-    def __init__(self, groups=32, epsilon=1e-5, center=True, scale=True, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        groups: int = 32,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(epsilon, center, scale, **kwargs)
         self.groups = check_count("groups", groups)
-        self.epsilon = check_positive("epsilon", epsilon)
-        self.center = check_boolean("center", center)
-        self.scale = check_boolean("scale", scale)
-        self.supports_masking = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         channels = input_shape[-1]
         if channels is None or channels % self.groups:
             raise ValueError(
@@ -84,18 +89,9 @@ class GroupNormalization(keras.layers.Layer):
                 f"on the last axis of inputs of shape {tuple(input_shape)}."
             )
         self.input_spec = keras.InputSpec(ndim=len(input_shape), axes={-1: channels})
-        self.gamma = self.beta = None
-        if self.scale:
-            self.gamma = self._add_channel_weight("gamma", channels, "ones")
-        if self.center:
-            self.beta = self._add_channel_weight("beta", channels, "zeros")
+        self._create_weights(channels)
 
-    def _add_channel_weight(self, name, channels, initializer):
-        return self.add_weight(
-            name=name, shape=(channels,), initializer=initializer, autocast=False
-        )
-
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         channels = inputs.shape[-1]
         dtype = wide_dtype(self.compute_dtype)
         gamma = ops.ones((channels,), dtype) if self.gamma is None else self.gamma
@@ -108,14 +104,13 @@ class GroupNormalization(keras.layers.Layer):
         )
         return normalize(inputs, ops.cast(gamma, dtype), ops.cast(beta, dtype))
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, GroupNormalization)}
 
 
-def _normalize(num_groups, epsilon, inputs, gamma, beta):
+def _normalize(
+    num_groups: int, epsilon: float, inputs: Any, gamma: Any, beta: Any
+) -> Any:
     """Returns the outputs and the function of their gradient.
 
     With the centered inputs c, s = 1 / sqrt(variance + epsilon), and the gradient u of
@@ -142,11 +137,11 @@ def _normalize(num_groups, epsilon, inputs, gamma, beta):
     size = channels // num_groups
     num_positions = math.prod(ops.shape(inputs)[axis] for axis in axes)
 
-    def position_sum(feature_map):
+    def position_sum(feature_map: Any) -> Any:
         # A single reduction reads the map in one pass.
         return ops.sum(feature_map, axis=axes, keepdims=True) if axes else feature_map
 
-    def group_mean(channel_sums):
+    def group_mean(channel_sums: Any) -> Any:
         """Converts sums over positions to the mean of each channel's group."""
         grouped = ops.reshape(channel_sums, (-1, num_groups, size))  # (B, groups, size)
         # The product also repeats the mean for each channel, without a dynamic shape.
@@ -171,7 +166,7 @@ def _normalize(num_groups, epsilon, inputs, gamma, beta):
     inverse = ops.rsqrt(variance + epsilon)
     outputs = centered * (inverse * gamma) + beta
 
-    def gradient(upstream):
+    def gradient(upstream: Any) -> Any:
         wide = ops.cast(upstream, gamma.dtype)
         beta_sum = position_sum(wide)
         gamma_sum = position_sum(wide * centered) * inverse

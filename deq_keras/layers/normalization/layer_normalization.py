@@ -1,15 +1,52 @@
 """Layer normalization with a correct second derivative."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_positive
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import wide_dtype
 
 
+class AffineNormalization(keras.layers.Layer):
+    """Base class of normalizations with an optional scale and offset.
+
+    Args:
+        epsilon: Positive float. Added to the variance.
+        center: Boolean. Whether to add `beta`.
+        scale: Boolean. Whether to multiply by `gamma`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+    """
+
+    def __init__(
+        self, epsilon: float, center: bool, scale: bool, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.epsilon = check_positive("epsilon", epsilon)
+        self.center = check_boolean("center", center)
+        self.scale = check_boolean("scale", scale)
+        self.supports_masking = True
+
+    def _create_weights(self, size: int) -> None:
+        """Creates `gamma` and `beta` of shape `(size,)`, or sets them to `None`."""
+        self.gamma, self.beta = (
+            self.add_weight((size,), initializer, name=name, autocast=False)
+            if is_used
+            else None
+            for name, initializer, is_used in (
+                ("gamma", "ones", self.scale),
+                ("beta", "zeros", self.center),
+            )
+        )
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return input_shape
+
+
 @keras.saving.register_keras_serializable(package="deq_keras")
-class LayerNormalization(keras.layers.Layer):
+class LayerNormalization(AffineNormalization):
     """Layer normalization with a correct second derivative.
 
     ```
@@ -54,32 +91,25 @@ class LayerNormalization(keras.layers.Layer):
         [Ba, Kiros and Hinton, 2016](https://arxiv.org/abs/1607.06450).
     """
 
-    def __init__(self, epsilon=1e-5, center=True, scale=True, **kwargs):
-        super().__init__(**kwargs)
-        self.epsilon = check_positive("epsilon", epsilon)
-        self.center = check_boolean("center", center)
-        self.scale = check_boolean("scale", scale)
-        self.supports_masking = True
+    def __init__(
+        self,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(epsilon, center, scale, **kwargs)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         features = input_shape[-1]
         if features is None:
             raise ValueError(
                 f"Layer '{self.name}' needs a static number of features on the last "
                 f"axis. Received: inputs of shape {tuple(input_shape)}."
             )
-        self.gamma = self.beta = None
-        if self.scale:
-            self.gamma = self._add_feature_weight("gamma", features, "ones")
-        if self.center:
-            self.beta = self._add_feature_weight("beta", features, "zeros")
+        self._create_weights(features)
 
-    def _add_feature_weight(self, name, features, initializer):
-        return self.add_weight(
-            name=name, shape=(features,), initializer=initializer, autocast=False
-        )
-
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         dtype = wide_dtype(inputs.dtype)
         wide = ops.cast(inputs, dtype)
         centered = wide - ops.mean(wide, axis=-1, keepdims=True)
@@ -91,8 +121,5 @@ class LayerNormalization(keras.layers.Layer):
             outputs = outputs + ops.cast(self.beta, dtype)
         return ops.cast(outputs, inputs.dtype)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, LayerNormalization)}

@@ -1,9 +1,10 @@
 """Weight normalization, and the layers of Keras that have it."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from deq_keras.core.checks import check_count, check_counts
 from deq_keras.core.structure import at_least_float32
 from deq_keras.layers.normalization.normalized_kernel import NormalizedKernel
 
@@ -33,7 +34,7 @@ class WeightNormalization(NormalizedKernel):
         [Salimans and Kingma, 2016](https://arxiv.org/abs/1602.07868).
     """
 
-    def _prepare_normalization(self, input_shape):
+    def _prepare_normalization(self, input_shape: Any) -> None:
         self.gain = self.add_weight(
             name="gain",
             shape=(self._kernel.shape[-1],),
@@ -42,16 +43,16 @@ class WeightNormalization(NormalizedKernel):
             autocast=False,
         )
 
-    def _initialize_gain(self, shape, dtype=None):
+    def _initialize_gain(self, shape: Any, dtype: Any = None) -> Any:
         squared_norm = _squared_norm(at_least_float32(self._kernel))
         return ops.cast(ops.reshape(ops.sqrt(squared_norm), shape), dtype)
 
     @property
-    def direction(self):
+    def direction(self) -> Any:
         """Returns the variable `v`, with the shape of the kernel."""
         return self._kernel
 
-    def normalized_kernel(self, mask=None, training=False):
+    def normalized_kernel(self, mask: Any = None, training: bool = False) -> Any:
         """Computes the kernel from its direction and gain.
 
         Args:
@@ -120,24 +121,9 @@ class WeightNormalizedDense(WeightNormalization, keras.layers.Dense):
         [Salimans and Kingma, 2016](https://arxiv.org/abs/1602.07868).
     """
 
-    def __init__(self, units, *args, **kwargs):
-        super().__init__(check_count("units", units), *args, **kwargs)
-
-
-class _WeightNormalizedConv(WeightNormalization):
-    def __init__(self, filters, kernel_size, *args, **kwargs):
-        is_one_side = not isinstance(kernel_size, (list, tuple))
-        check = check_count if is_one_side else check_counts
-        super().__init__(
-            check_count("filters", filters),
-            check("kernel_size", kernel_size),
-            *args,
-            **kwargs,
-        )
-
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class WeightNormalizedConv1D(_WeightNormalizedConv, keras.layers.Conv1D):
+class WeightNormalizedConv1D(WeightNormalization, keras.layers.Conv1D):
     """1D convolution with a weight-normalized kernel.
 
     ```
@@ -168,7 +154,7 @@ class WeightNormalizedConv1D(_WeightNormalizedConv, keras.layers.Conv1D):
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class WeightNormalizedConv2D(_WeightNormalizedConv, keras.layers.Conv2D):
+class WeightNormalizedConv2D(WeightNormalization, keras.layers.Conv2D):
     """2D convolution with a weight-normalized kernel.
 
     ```
@@ -203,6 +189,6 @@ class WeightNormalizedConv2D(_WeightNormalizedConv, keras.layers.Conv2D):
     """
 
 
-def _squared_norm(direction):
+def _squared_norm(direction: Any) -> Any:
     axes = tuple(range(len(direction.shape) - 1))
     return ops.sum(ops.square(direction), axis=axes, keepdims=True)

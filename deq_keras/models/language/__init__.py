@@ -3,7 +3,6 @@
 from deq_keras.models.language.backbone import LanguageBackbone
 from deq_keras.models.language.causal_lm import LanguageCausalLM
 from deq_keras.models.language.next_token_loss import NextTokenLossModel
-from deq_keras.models.language.preprocessor import TextPreprocessor
 from deq_keras.models.language.segments import SegmentReading
 
 __all__ = [
@@ -11,5 +10,4 @@ __all__ = [
     "LanguageCausalLM",
     "NextTokenLossModel",
     "SegmentReading",
-    "TextPreprocessor",
 ]

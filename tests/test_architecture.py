@@ -27,6 +27,7 @@ LEVELS = {
     "serving": 5,
 }
 LAYER_LEVELS = {
+    "circular_convolution": 0,
     "composite_layer": 0,
     "kernel_initializer": 0,
     "variational_dropout": 0,

@@ -139,8 +139,6 @@ BY_CLASS = {
         "affine": True,
         "seed": 3,
     },
-    layers.SpectrallyNormalizedDense: {"units": 4, "max_norm": 0.5},
-    layers.SymmetricConv2D: {"filters": 4, "kernel_size": (3, 3)},
     layers.TransformerCell: {
         "units": 8,
         "num_heads": 2,
@@ -175,9 +173,6 @@ BY_CLASS = {
         "seed": 3,
     },
     layers.VariationalDropout: {"rate": 0.5, "noise_shape": (None, 1), "seed": 3},
-    layers.WeightNormalizedConv1D: {"filters": 4, "kernel_size": (3,)},
-    layers.WeightNormalizedConv2D: {"filters": 4, "kernel_size": (3, 3)},
-    layers.WeightNormalizedDense: {"units": 4},
     models.DEQTransformerBackbone: {**TRANSFORMER, "max_iter_jitter": 2},
     models.ExplicitTransformerBackbone: {**TRANSFORMER, **STACK},
     models.TransformerXLBackbone: {**TRANSFORMER, **STACK},

@@ -305,7 +305,7 @@ ROWS = [
     (_trellisnet_task, "tie_weights", 1),
     (_trellisnet_task, "expert_dropout", 0.5),
     (functools.partial(_trellisnet_task, num_experts=2), "tie_projections", (True,)),
-    (functools.partial(_trellisnet_task, cutoffs=(5,)), "num_experts", 2),
+    (functools.partial(_trellisnet_task, num_experts=2), "cutoffs", (5,)),
     (_auxiliary, "auxiliary_weight", -1),
     (functools.partial(models.MDEQBackbone, (8,)), "dropout", 1),
     (functools.partial(models.MDEQBackbone, (8,)), "image_shape", (8, 8), (8, 8, 0)),

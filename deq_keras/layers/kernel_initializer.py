@@ -1,5 +1,7 @@
 """Initializers of the kernels of cells."""
 
+from typing import Any
+
 import keras
 
 # U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)), the effective initial distribution of
@@ -14,7 +16,7 @@ FAN_IN_UNIFORM = {
 SMALL_NORMAL = {"class_name": "RandomNormal", "config": {"stddev": 0.01}}
 
 
-def fresh(initializer):
+def fresh(initializer: Any) -> Any:
     """Returns a copy of an initializer that draws different numbers.
 
     An initializer object without a seed draws the same numbers every time, so layers

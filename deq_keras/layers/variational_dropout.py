@@ -1,11 +1,13 @@
 """Dropout for cells, with the same mask at all evaluations of a solve."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from deq_keras.core.checks import check_rate, check_seed, check_sizes
 from deq_keras.core.random import SavesRandomState, next_seed, uniform
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -60,7 +62,13 @@ class VariationalDropout(SavesRandomState, keras.layers.Layer):
         [Gal and Ghahramani, 2016](https://arxiv.org/abs/1512.05287).
     """
 
-    def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
+    def __init__(
+        self,
+        rate: float,
+        noise_shape: tuple[int | None, ...] | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.rate = check_rate("rate", rate)
         self.noise_shape = None
@@ -75,7 +83,7 @@ class VariationalDropout(SavesRandomState, keras.layers.Layer):
         self.supports_masking = True
         self.built = True
 
-    def sample_mask(self, inputs_or_shape, training=False):
+    def sample_mask(self, inputs_or_shape: Any, training: bool = False) -> Any:
         """Samples the mask of one solve.
 
         Args:
@@ -88,7 +96,9 @@ class VariationalDropout(SavesRandomState, keras.layers.Layer):
             `noise_shape`. Outside training, and for a rate of zero, a tensor of ones
             with the static shape `(1, ..., 1)`, which broadcasts.
         """
-        shape = self._shape_of(inputs_or_shape)
+        shape = inputs_or_shape
+        if not isinstance(shape, (list, tuple)):
+            shape = ops.shape(shape)
         if not training or self.rate == 0:
             return ops.ones((1,) * len(shape), dtype=self.compute_dtype)
         # bfloat16 is too coarse for a uniform draw: a rate of 0.05 would become 7/128.
@@ -96,13 +106,7 @@ class VariationalDropout(SavesRandomState, keras.layers.Layer):
         keep = ops.cast(drawn >= self.rate, self.compute_dtype)
         return keep * (1 / (1 - self.rate))
 
-    @staticmethod
-    def _shape_of(inputs_or_shape):
-        if isinstance(inputs_or_shape, (list, tuple)):
-            return tuple(inputs_or_shape)
-        return tuple(ops.shape(inputs_or_shape))
-
-    def _mask_shape(self, shape):
+    def _mask_shape(self, shape: Any) -> Any:
         if self.noise_shape is None:
             return shape
         if len(self.noise_shape) != len(shape):
@@ -115,13 +119,13 @@ class VariationalDropout(SavesRandomState, keras.layers.Layer):
             for fixed, size in zip(self.noise_shape, shape)
         )
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Any, training: bool = False) -> Any:
         if not training or self.rate == 0:
             return inputs
         return inputs * self.sample_mask(inputs, training=True)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, VariationalDropout)}

@@ -77,15 +77,15 @@ def explicit_twin(
         layers = [DEQ.from_config({**config, "name": name}) for name in names]
         return UntiedLayers(layers, name=config["name"])
 
-    def replaced(config: Any) -> Any:
+    def replace(config: Any) -> Any:
         """Returns a config with twins of the `DEQ` layers in it, as in a wrapper's."""
         if isinstance(config, (list, tuple)):
-            return type(config)(map(replaced, config))
+            return type(config)(map(replace, config))
         if not isinstance(config, dict):
             return config
         cls = keras.saving.get_registered_object(config.get("registered_name"))
         if not isinstance(cls, type) or not issubclass(cls, DEQ):
-            return {key: replaced(value) for key, value in config.items()}
+            return {key: replace(value) for key, value in config.items()}
         twin = keras.saving.serialize_keras_object(explicit(config["config"]))
         # A functional model also stores how it calls the layer.
         return {**{key: config[key] for key in _NODE_KEYS if key in config}, **twin}
@@ -94,7 +94,7 @@ def explicit_twin(
         config = layer.get_config()
         if isinstance(layer, DEQ):
             return explicit(config)
-        return layer.__class__.from_config(replaced(config))
+        return layer.__class__.from_config(replace(config))
 
     try:
         twin = keras.models.clone_model(model, clone_function=clone, recursive=True)

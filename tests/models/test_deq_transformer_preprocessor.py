@@ -185,7 +185,7 @@ def test_start_token_counts():
     ],
 )
 def test_other_prompts_raise(character_model, prompts, max_length):
-    with pytest.raises(ValueError, match="(?i)prompt"):
+    with pytest.raises(ValueError, match="(?i)prompt|sequence_length"):
         character_model.generate(prompts, max_length=max_length)
 
 

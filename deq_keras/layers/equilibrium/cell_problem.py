@@ -44,7 +44,7 @@ _PREMISES = {
     "operator_splitting": {"operator_splitting": _CALL, "resolvent": ["linear"]},
     "distance_bound": {
         "distance_bound": [*_CALL, "operator_splitting"],
-        "strong_monotonicity": ["inject", "linear", "constrained"],
+        "strong_monotonicity": ["inject", "linear", "constrain"],
     },
 }
 

@@ -9,8 +9,8 @@ import keras
 from deq_keras.layers.normalization import (
     SpectrallyNormalizedDense,
     WeightNormalizedDense,
-    spectral_norm_bound,
 )
+from deq_keras.layers.normalization.spectral_normalization import spectral_norm_bound
 
 # The layers whose map is `activation(inputs @ kernel + bias)`.
 _DENSE_LAYERS = (keras.layers.Dense, SpectrallyNormalizedDense, WeightNormalizedDense)

@@ -55,8 +55,8 @@ def apply_spectrum(real: Any, imaginary: Any, spectrum: Any) -> tuple[Any, Any]:
         Two tensors like `real`.
     """
     parts = fourier_transform(real, imaginary)
-    product = [spectrum[..., None] * part for part in parts]
-    return fourier_transform(*product, is_inverse=True)
+    real, imaginary = (spectrum[..., None] * part for part in parts)
+    return fourier_transform(real, imaginary, is_inverse=True)
 
 
 def inverse_spectrum(power: np.ndarray, mu: Any) -> Any:

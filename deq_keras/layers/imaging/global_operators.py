@@ -80,8 +80,8 @@ class FourierSampling(LinearOperator):
 
     def adjoint(self, measurements: Any) -> Any:
         mask = ops.cast(self.mask[..., None], measurements.dtype)
-        parts = ops.split(mask * measurements, 2, axis=-1)
-        return self._images(*fourier_transform(*parts, is_inverse=True))
+        real, imaginary = ops.split(mask * measurements, 2, axis=-1)
+        return self._images(*fourier_transform(real, imaginary, is_inverse=True))
 
     def normal(self, images: Any) -> Any:
         spectrum = ops.cast(self._power, images.dtype)
@@ -101,10 +101,11 @@ class FourierSampling(LinearOperator):
     def norm_bound(self) -> float:
         return math.sqrt(self._power.max())
 
-    def _parts(self, images: Any) -> list[Any]:
+    def _parts(self, images: Any) -> tuple[Any, Any]:
         if self.image_shape[2] == 1:
-            return [images, ops.zeros_like(images)]
-        return ops.split(images, 2, axis=-1)
+            return images, ops.zeros_like(images)
+        real, imaginary = ops.split(images, 2, axis=-1)
+        return real, imaginary
 
     def _images(self, real: Any, imaginary: Any) -> Any:
         is_real = self.image_shape[2] == 1

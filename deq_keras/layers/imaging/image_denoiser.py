@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from deq_keras.core.checks import (
@@ -15,11 +14,10 @@ from deq_keras.core.checks import (
 )
 from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import at_least_float32
+from deq_keras.layers.circular_convolution import num_columns, spectrum
 from deq_keras.layers.composite_layer import CompositeLayer
-from deq_keras.layers.normalization import (
-    SpectrallyNormalizedConv2D,
-    spectral_norm_bound,
-)
+from deq_keras.layers.normalization import SpectrallyNormalizedConv2D
+from deq_keras.layers.normalization.spectral_normalization import spectral_norm_bound
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -175,25 +173,11 @@ def _convolution_norm(kernel: Any, size: tuple[int, int]) -> Any:
     at the frequencies of the larger image.
 
     Args:
-        kernel: Tensor `(rows, columns, channels, filters)`.
+        kernel: Tensor `(3, 3, channels, filters)`.
         size: Pair of integers. Height and width of the images.
     """
     kernel = at_least_float32(kernel)
-    *sides, channels, filters = kernel.shape
-    rows, columns = (n + side - 1 for n, side in zip(size, sides, strict=True))
+    rows, columns = (n + side - 1 for n, side in zip(size, kernel.shape[:2]))
     # A real kernel has conjugate matrices at opposite frequencies.
-    frequencies = np.mgrid[:rows, : columns // 2 + 1].reshape(2, -1)
-    taps = np.mgrid[: sides[0], : sides[1]].reshape(2, -1)
-    angle = 2 * np.pi * (frequencies / [[rows], [columns]]).T @ taps
-    flat = ops.reshape(kernel, (len(taps[0]), channels * filters))
-    real, imaginary = (
-        ops.reshape(
-            ops.matmul(ops.cast(table, flat.dtype), flat), (-1, channels, filters)
-        )
-        for table in (np.cos(angle), np.sin(angle))
-    )
-    # The real matrix [[P, Q], [-Q, P]] has the norm of the complex matrix P + i Q.
-    upper = ops.concatenate([real, imaginary], axis=2)
-    lower = ops.concatenate([-imaginary, real], axis=2)
-    matrices = ops.concatenate([upper, lower], axis=1)
+    matrices = spectrum(kernel, rows, columns)[:, : num_columns(columns)]
     return ops.max(spectral_norm_bound(matrices))

@@ -206,13 +206,21 @@ class LinearOperator(keras.layers.Layer):
         time; a cell does so once per solve.
         """
         self._build_once()
+        if self._norm is not None:
+            return self._norm
+        norm = self.norm_bound()
         if self.weights:
-            bound = self.norm_bound()
-            return self._estimate_norm() if bound is None else bound
-        if self._norm is None:
-            bound = self.norm_bound()
-            self._norm = self._constant_norm() if bound is None else bound
-        return self._norm
+            return self._estimate_norm() if norm is None else norm
+        if norm is None:
+            norm = float(_eager(self._estimate_norm)())
+            if not 0 < norm < math.inf:
+                raise ValueError(
+                    f"The norm of {type(self).__name__} must be positive and finite, "
+                    "but `normal` returned zeros or non-finite numbers for random "
+                    f"images. Received: norm={norm}."
+                )
+        self._norm = norm
+        return norm
 
     @property
     def measurement_shape(self) -> tuple[int, ...]:
@@ -253,16 +261,6 @@ class LinearOperator(keras.layers.Layer):
             (images, _eager(self.normal)(images)),
             tolerance,
         )
-
-    def _constant_norm(self) -> float:
-        norm = float(_eager(self._estimate_norm)())
-        if not 0 < norm < math.inf:
-            raise ValueError(
-                f"The norm of {type(self).__name__} must be positive and finite, but "
-                "`normal` returned zeros or non-finite numbers for random images. "
-                f"Received: norm={norm}."
-            )
-        return norm
 
     def _estimate_norm(self) -> Any:
         # A fixed start finds the norm of any weights, also after loading. The image of

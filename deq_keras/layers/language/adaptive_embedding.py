@@ -1,6 +1,7 @@
 """Token embedding with fewer dimensions for rarer tokens."""
 
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -13,7 +14,7 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.variational_dropout import VariationalDropout
 
@@ -99,18 +100,18 @@ class AdaptiveEmbedding(keras.layers.Layer):
 
     def __init__(
         self,
-        vocabulary_size,
-        embedding_dim,
-        output_dim=None,
-        cutoffs=(),
-        div_val=1,
-        embeddings_initializer=None,
-        projection_initializer=None,
-        scale=None,
-        dropout_rate=0.0,
-        seed=None,
-        **kwargs,
-    ):
+        vocabulary_size: int,
+        embedding_dim: int,
+        output_dim: int | None = None,
+        cutoffs: tuple[int, ...] = (),
+        div_val: int = 1,
+        embeddings_initializer: Any = None,
+        projection_initializer: Any = None,
+        scale: float | None = None,
+        dropout_rate: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         output_dim = embedding_dim if output_dim is None else output_dim
         self.vocabulary_size = check_count("vocabulary_size", vocabulary_size)
@@ -148,7 +149,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         self.bucket_bounds = list(zip((0, *self.cutoffs), bounds, strict=True))
 
     @property
-    def table_shapes(self):
+    def table_shapes(self) -> list[tuple[int, int]]:
         """Returns the list of table shapes."""
         if self.div_val == 1:
             return [(self.vocabulary_size, self.embedding_dim)]
@@ -158,11 +159,11 @@ class AdaptiveEmbedding(keras.layers.Layer):
         ]
 
     @property
-    def has_projections(self):
+    def has_projections(self) -> bool:
         """Returns whether rows are projected to the outputs."""
         return self.div_val > 1 or self.embedding_dim != self.output_dim
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         # Rows are cast after the lookup: autocast would cast the whole tables.
         self.tables = [
             self.add_weight(
@@ -174,21 +175,18 @@ class AdaptiveEmbedding(keras.layers.Layer):
             for i, shape in enumerate(self.table_shapes)
         ]
         self.projections = [
-            self._add_projection(i, width)
+            self.add_weight(
+                name=f"projection_{i}",
+                shape=(width, self.output_dim),
+                initializer=fresh(self.projection_initializer),
+                autocast=False,
+            )
+            if self.has_projections
+            else None
             for i, (_, width) in enumerate(self.table_shapes)
         ]
 
-    def _add_projection(self, index, width):
-        if not self.has_projections:
-            return None
-        return self.add_weight(
-            name=f"projection_{index}",
-            shape=(width, self.output_dim),
-            initializer=fresh(self.projection_initializer),
-            autocast=False,
-        )
-
-    def call(self, token_ids, training=False):
+    def call(self, token_ids: Any, training: bool = False) -> Any:
         token_ids = check_token_ids(token_ids, self.vocabulary_size)
         outputs = sum(
             self._embed(token_ids, i, training) for i in range(len(self.tables))
@@ -199,7 +197,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         mask = self.dropout.sample_mask((self.vocabulary_size, 1), training=True)
         return outputs * ops.take(mask, token_ids, axis=0)
 
-    def _embed(self, token_ids, index, training):
+    def _embed(self, token_ids: Any, index: int, training: bool) -> Any:
         """Embeds the tokens of one table, and all other tokens as zeros."""
         size, _ = self.table_shapes[index]
         rows_of_ids = token_ids - self.bucket_bounds[index][0]
@@ -218,19 +216,19 @@ class AdaptiveEmbedding(keras.layers.Layer):
             return rows
         return ops.matmul(rows, ops.cast(projection, self.compute_dtype))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return (*input_shape, self.output_dim)
 
-    def compute_output_spec(self, token_ids, training=False):
+    def compute_output_spec(self, token_ids: Any, training: bool = False) -> Any:
         check_token_dtype(token_ids.dtype)
         shape = self.compute_output_shape(token_ids.shape)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, AdaptiveEmbedding)}
 
 
-def check_token_ids(token_ids, vocabulary_size):
+def check_token_ids(token_ids: Any, vocabulary_size: int) -> Any:
     """Checks that token ids are integers in the range of a vocabulary.
 
     Eager execution checks the range immediately, a graph at each run. XLA does not
@@ -270,7 +268,7 @@ def check_token_ids(token_ids, vocabulary_size):
         return tf.identity(token_ids)
 
 
-def check_token_dtype(dtype):
+def check_token_dtype(dtype: Any) -> str:
     """Returns the name of an integer dtype. Raises `ValueError` for other dtypes."""
     dtype = keras.backend.standardize_dtype(dtype)
     if "int" not in dtype:
@@ -282,7 +280,7 @@ def check_token_dtype(dtype):
 
 
 @tf.custom_gradient
-def _with_dense_gradient(table):
+def _with_dense_gradient(table: Any) -> Any:
     """Returns a table whose gradient adds the rows of a token that occurs repeatedly.
 
     Keras' optimizers square each row of `IndexedSlices` apart, so that Adam would take

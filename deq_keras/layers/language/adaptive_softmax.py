@@ -1,11 +1,13 @@
 """Adaptive softmax: log-probabilities and losses of the next token."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops
 
 from deq_keras.core.checks import check_boolean
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
@@ -24,7 +26,9 @@ class TiedSoftmax(CompositeLayer):
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
     """
 
-    def __init__(self, embedding, shares_weights, **kwargs):
+    def __init__(
+        self, embedding: AdaptiveEmbedding, shares_weights: bool, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.shares_weights = shares_weights
@@ -33,28 +37,32 @@ class TiedSoftmax(CompositeLayer):
             embedding = AdaptiveEmbedding.from_config(embedding.get_config())
         self.embedding = embedding
 
-    def _build_shared_weights(self):
+    def _build_shared_weights(self) -> None:
         if self.shares_weights and not self.embedding.built:
             self.embedding.build((None, None))
 
-    def _add(self, name, shape, initializer="zeros"):
+    def _add(
+        self, name: str, shape: tuple[int, ...], initializer: Any = "zeros"
+    ) -> Any:
         # `loss` runs without Keras' autocast scope, so `call` must not rely on it.
         return self.add_weight(
             name=name, shape=shape, initializer=fresh(initializer), autocast=False
         )
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         # Ignored tokens already have a sample weight of zero.
         return None
 
-    def compute_output_spec(self, hidden, targets=None, training=False):
+    def compute_output_spec(
+        self, hidden: Any, targets: Any = None, training: bool = False
+    ) -> Any:
         shape = tuple(hidden.shape[:-1])
         if targets is None:
             shape = (*shape, self.embedding.vocabulary_size)
         return keras.KerasTensor(shape, dtype=wide_dtype(self.compute_dtype))
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Any:
         # Keras deduplicates layers within a file, so a loaded model has one embedding.
         return cls(**keras.saving.deserialize_keras_object(config))
 
@@ -135,7 +143,13 @@ class AdaptiveSoftmax(TiedSoftmax):
         2019](https://arxiv.org/abs/1809.10853) for smaller rows and the tie.
     """
 
-    def __init__(self, embedding, tie_weights=True, tie_projections=None, **kwargs):
+    def __init__(
+        self,
+        embedding: AdaptiveEmbedding,
+        tie_weights: bool = True,
+        tie_projections: tuple[bool, ...] | None = None,
+        **kwargs: Any,
+    ) -> None:
         if not isinstance(embedding, AdaptiveEmbedding):
             raise ValueError(
                 "`embedding` must be an AdaptiveEmbedding layer. Received: "
@@ -160,7 +174,7 @@ class AdaptiveSoftmax(TiedSoftmax):
         self.tie_weights = tie_weights
         self.tie_projections = ties
 
-    def build(self, hidden_shape, targets_shape=None):
+    def build(self, hidden_shape: Any, targets_shape: Any = None) -> None:
         del targets_shape
         embedding = self.embedding
         if hidden_shape[-1] != embedding.output_dim:
@@ -190,7 +204,7 @@ class AdaptiveSoftmax(TiedSoftmax):
             )
             self.cluster_bias = self._add("cluster_bias", shape[:1])
 
-    def _add_projection(self, bucket):
+    def _add_projection(self, bucket: int) -> Any:
         """Adds a projection for a bucket, even if all buckets share one table."""
         embedding = self.embedding
         if self.tie_projections[bucket] or not embedding.has_projections:
@@ -202,16 +216,16 @@ class AdaptiveSoftmax(TiedSoftmax):
             embedding.projection_initializer,
         )
 
-    def _table_of(self, bucket):
+    def _table_of(self, bucket: int) -> Any:
         return 0 if self.embedding.div_val == 1 else bucket
 
     @property
-    def tables(self):
+    def tables(self) -> Any:
         """Returns the list of tables, shared with the embedding if tied."""
         return self.embedding.tables if self.tie_weights else self._own_tables
 
     @property
-    def projections(self):
+    def projections(self) -> Any:
         """Returns a list with the projection of each bucket, or `None` for each."""
         return [
             self.embedding.projections[self._table_of(i)] if is_tied else own
@@ -220,7 +234,7 @@ class AdaptiveSoftmax(TiedSoftmax):
             )
         ]
 
-    def call(self, hidden, targets=None):
+    def call(self, hidden: Any, targets: Any = None) -> Any:
         if targets is not None:
             return self.loss(hidden, targets)
         head = ops.log_softmax(self._logits(hidden, 0))
@@ -232,7 +246,7 @@ class AdaptiveSoftmax(TiedSoftmax):
             log_probabilities.append(head[..., column : column + 1] + tail)
         return ops.concatenate(log_probabilities, axis=-1)
 
-    def loss(self, hidden, targets):
+    def loss(self, hidden: Any, targets: Any) -> Any:
         """Returns the negative log-likelihood of each target.
 
         Equals `-call(hidden)` at the targets, without an array of size
@@ -248,7 +262,14 @@ class AdaptiveSoftmax(TiedSoftmax):
             Tensor of shape `(batch, length)`. Losses in nats, with the dtype of the
             log-probabilities.
         """
-        hidden, targets = ops.convert_to_tensor(hidden), self._checked(hidden, targets)
+        hidden = ops.convert_to_tensor(hidden)
+        targets = check_token_ids(targets, self.embedding.vocabulary_size)
+        if not targets.shape.is_compatible_with(hidden.shape[:-1]):
+            raise ValueError(
+                f"Layer '{self.name}' needs one target for each hidden state. "
+                f"Received: hidden of shape {tuple(hidden.shape)}, targets of shape "
+                f"{tuple(targets.shape)}"
+            )
         if not self.built:
             self.build(hidden.shape)
         states = ops.reshape(hidden, (-1, self.embedding.output_dim))  # (tokens, d)
@@ -272,17 +293,7 @@ class AdaptiveSoftmax(TiedSoftmax):
             losses = tf.tensor_scatter_nd_add(losses, where, tail)
         return ops.reshape(losses, ops.shape(targets))  # (batch, length)
 
-    def _checked(self, hidden, targets):
-        targets = check_token_ids(targets, self.embedding.vocabulary_size)
-        if not targets.shape.is_compatible_with(hidden.shape[:-1]):
-            raise ValueError(
-                f"Layer '{self.name}' needs one target for each hidden state. "
-                f"Received: hidden of shape {tuple(hidden.shape)}, targets of shape "
-                f"{tuple(targets.shape)}"
-            )
-        return targets
-
-    def _logits(self, hidden, bucket):
+    def _logits(self, hidden: Any, bucket: int) -> Any:
         """Returns scores of a bucket's tokens, and of the clusters for bucket 0."""
         index = self._table_of(bucket)
         table, bias = self.tables[index], self.biases[index]
@@ -300,13 +311,13 @@ class AdaptiveSoftmax(TiedSoftmax):
         dtype = wide_dtype(self.compute_dtype)
         return ops.cast(logits, dtype) + ops.cast(bias, dtype)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, AdaptiveSoftmax)}
 
 
-def _matmul_transposed(inputs, matrix):
+def _matmul_transposed(inputs: Any, matrix: Any) -> Any:
     return ops.matmul(inputs, ops.transpose(ops.cast(matrix, inputs.dtype)))
 
 
-def _cross_entropy(targets, logits):
+def _cross_entropy(targets: Any, logits: Any) -> Any:
     return ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)

@@ -1,7 +1,7 @@
 """Memory-efficient attention with relative positions."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from keras import ops
@@ -11,8 +11,14 @@ from deq_keras.core.structure import wide_dtype
 
 
 def attend(
-    content_queries, position_queries, keys, positions, values, mask, dropout=None
-):
+    content_queries: Any,
+    position_queries: Any,
+    keys: Any,
+    positions: Any,
+    values: Any,
+    mask: Any,
+    dropout: Any = None,
+) -> Any:
     """Computes attention with relative positions.
 
     Implements its first and second derivative; Jacobian penalties use the second. Both
@@ -36,9 +42,9 @@ def attend(
     return mix(content_queries, position_queries, keys, positions, values)
 
 
-def _mix(mask, dropout, content_queries, position_queries, keys, positions, values):
+def _mix(mask: Any, dropout: Any, *arguments: Any) -> Any:
     """Returns the result of `attend` and the function of its gradient."""
-    factors = (content_queries, position_queries, keys, positions)
+    *factors, values = arguments
     scores = _scores(*factors) + mask  # (B, H, L, K)
     wide = wide_dtype(scores.dtype)
     weights = tf.cast(tf.nn.softmax(tf.cast(scores, wide)), scores.dtype)
@@ -48,14 +54,16 @@ def _mix(mask, dropout, content_queries, position_queries, keys, positions, valu
         lambda *arguments: _gradients(forward, mixed, *arguments)
     )
 
-    def gradient(upstream):
+    def gradient(upstream: Any) -> Any:
         on_values, *on_factors = gradients(upstream, values, *factors)
         return *on_factors, on_values
 
     return mixed, gradient
 
 
-def _gradients(forward, mixed, upstream, values, *factors):
+def _gradients(
+    forward: Any, mixed: Any, upstream: Any, values: Any, *factors: Any
+) -> Any:
     """Returns the gradients of the values and of the factors of the scores, and the
     function that differentiates these gradients."""
     on_weights = forward.on_weights(upstream, values)
@@ -76,7 +84,15 @@ def _gradients(forward, mixed, upstream, values, *factors):
 # 2. Collect in `second` what reaches the weights from both factors of w (a - m).
 # 3. Carry the products with the incoming gradients back to the factors of the scores.
 # 4. Carry `second` back through the softmax to the same factors, and add both.
-def _second_gradients(forward, mean, upstream, values, factors, at_values, *at_factors):
+def _second_gradients(
+    forward: Any,
+    mean: Any,
+    upstream: Any,
+    values: Any,
+    factors: Any,
+    at_values: Any,
+    *at_factors: Any,
+) -> Any:
     """Backpropagates through `_gradients`, from its outputs to its inputs.
 
     on_scores = w (a - m), with the weights w, a = on_weights and m = sum(w a). For a
@@ -123,14 +139,14 @@ class _Forward(NamedTuple):
     dropout: tf.Tensor | None
     wide: str
 
-    def drop(self, weights):
+    def drop(self, weights: Any) -> Any:
         return weights if self.dropout is None else weights * self.dropout
 
-    def on_weights(self, upstream, values):
+    def on_weights(self, upstream: Any, values: Any) -> Any:
         """Returns the gradient of the weights."""
         return self.drop(tf.matmul(upstream, values, transpose_b=True))
 
-    def softmax_gradient(self, on_weights, mean):
+    def softmax_gradient(self, on_weights: Any, mean: Any) -> Any:
         """Backpropagates through the softmax, which is a symmetric linear map.
 
         `mean` is the mean of `on_weights` under the attention weights.
@@ -140,14 +156,17 @@ class _Forward(NamedTuple):
         return tf.cast(on_scores, self.weights.dtype)
 
 
-def _scores(content_queries, position_queries, keys, positions):
+def _scores(
+    content_queries: Any, position_queries: Any, keys: Any, positions: Any
+) -> Any:
     position = _by_key(tf.matmul(position_queries, positions))
     with tf.control_dependencies([position]):
         content = tf.matmul(content_queries, keys, transpose_b=True)
     return content + position
 
 
-def _score_gradients(on_scores, content_queries, position_queries, keys, positions):
+def _score_gradients(on_scores: Any, *factors: Any) -> Any:
+    content_queries, position_queries, keys, positions = factors
     by_distance = _by_distance(on_scores)
     on_positions = tf.matmul(position_queries, by_distance, transpose_a=True)
     return (
@@ -158,7 +177,7 @@ def _score_gradients(on_scores, content_queries, position_queries, keys, positio
     )
 
 
-def _scores_along(factors, directions):
+def _scores_along(factors: Any, directions: Any) -> Any:
     """Returns the derivative of `_scores`: one product instead of the sum of two."""
     content_queries, position_queries, keys, positions = zip(factors, directions)
     return _scores(
@@ -169,17 +188,17 @@ def _scores_along(factors, directions):
     )
 
 
-def _dot(left, right, dtype):
+def _dot(left: Any, right: Any, dtype: Any) -> Any:
     return ops.sum(ops.cast(left, dtype) * ops.cast(right, dtype), -1, keepdims=True)
 
 
-def _transposed_product(left, right):
+def _transposed_product(left: Any, right: Any) -> Any:
     """Returns left^T right without transposing `left`, which may be large."""
     product = ops.matmul(ops.swapaxes(right, -1, -2), left)
     return ops.swapaxes(product, -1, -2)
 
 
-def _by_key(scores):
+def _by_key(scores: Any) -> Any:
     """Moves column c of row i, the score at distance K - c, to its key c - (L - i).
 
     Entries that wrap around are masked later.
@@ -191,7 +210,7 @@ def _by_key(scores):
     return ops.reshape(rows, (batch, heads, length, columns - 1))
 
 
-def _by_distance(scores):
+def _by_distance(scores: Any) -> Any:
     """Applies the transpose of `_by_key`."""
     batch, heads, length, keys = ops.shape(scores)  # (B, H, L, K)
     rows = ops.reshape(scores, (batch, heads, keys, length))

@@ -1,12 +1,15 @@
 """Base class of layers that remember the previous segments of a text."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
 
 from deq_keras.core.checks import check_integer
+from deq_keras.core.serialization import Config
 
 OTHER_ROWS = "The batch size differs from the batch size of the remembered segment."
 
@@ -23,7 +26,7 @@ class MemoryBuffer(tf.Module):
         name: String. Name of the variable.
     """
 
-    def __init__(self, size, dtype, name):
+    def __init__(self, size: int, dtype: Any, name: str) -> None:
         super().__init__(name=name)
         with tf.init_scope():
             # A Keras weight would be saved, and its shape could not change.
@@ -38,16 +41,16 @@ class MemoryBuffer(tf.Module):
             )
 
     @property
-    def value(self):
+    def value(self) -> Any:
         """Returns the remembered tensor `(batch, positions, size)`."""
         return tf.identity(self._variable)
 
-    def reset(self):
+    def reset(self) -> None:
         """Empties the buffer."""
         shape = (0, 0, self._variable.shape[-1])
         self._variable.assign(tf.zeros(shape, self._variable.dtype))
 
-    def read(self, batch):
+    def read(self, batch: Any) -> Any:
         """Returns the remembered tensor, or `(batch, 0, size)` if the buffer is empty.
 
         Raises:
@@ -66,7 +69,7 @@ class MemoryBuffer(tf.Module):
         with tf.control_dependencies([check] if check is not None else []):
             return tf.identity(value)
 
-    def write(self, before, new, length):
+    def write(self, before: Any, new: Any, length: int) -> None:
         """Stores the last `length` positions of `before` and `new` as constants."""
         new = tf.cast(new, self._variable.dtype)
         remembered = tf.concat([before, new], axis=1)[:, -length:]
@@ -86,24 +89,24 @@ class MemoryLayer(keras.layers.Layer):
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
     """
 
-    def __init__(self, length, **kwargs):
+    def __init__(self, length: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.length = length
         self._is_reading = False
         self.supports_masking = True
 
     @property
-    def length(self):
+    def length(self) -> int:
         return self._length
 
     @length.setter
-    def length(self, length):
+    def length(self, length: int) -> None:
         self._length = check_integer("length", length, minimum=0)
         # XLA cannot compile a memory that changes its shape as it fills.
         self.supports_jit = self._length == 0
 
     @contextlib.contextmanager
-    def reading_segments(self):
+    def reading_segments(self) -> Iterator[None]:
         """Returns a scope in which every call continues the previous segment."""
         before, self._is_reading = self._is_reading, True
         try:
@@ -111,31 +114,46 @@ class MemoryLayer(keras.layers.Layer):
         finally:
             self._is_reading = before
 
-    def reset_memory(self):
+    def reset_memory(self) -> None:
         """Empties the memory."""
         if self.built:
             for buffer in self._memory.values():
                 buffer.reset()
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Any:
         return cls(**keras.saving.deserialize_keras_object(config))
 
-    def _create_memory(self, sizes):
+    def _create_memory(self, sizes: Any) -> None:
         """Creates the buffers of the tensors, a dict from their names to last axes."""
         self._memory = {
             name: MemoryBuffer(size, self.compute_dtype, f"memory_{name}")
             for name, size in sizes.items()
         }
 
-    def _read_memory(self, inputs):
+    def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
+        if self.length == 0 or not (training or self._is_reading):
+            return self._apply(inputs, None, mask, training)[0]
         batch = ops.shape(inputs)[0]
-        return {name: buffer.read(batch) for name, buffer in self._memory.items()}
-
-    def _write_memory(self, memory, segment):
-        """Adds the tensors of a segment to those that `_read_memory` returned."""
-        for name, new in segment.items():
+        memory = {name: buffer.read(batch) for name, buffer in self._memory.items()}
+        outputs, states = self._apply(inputs, memory, mask, training)
+        for name, new in self._extract_memory(inputs, states).items():
             self._memory[name].write(memory[name], new, self.length)
+        return outputs
 
-    def _remembers(self, training):
-        return self.length > 0 and bool(training or self._is_reading)
+    def _apply(
+        self, inputs: Any, memory: Any, mask: Any, training: Any
+    ) -> tuple[Any, Any]:
+        """Returns the outputs, and the states to remember.
+
+        Args:
+            inputs: Tensor `(batch, length, features)`.
+            memory: Dict of the remembered tensors, or `None`.
+            mask: See the call arguments.
+            training: See the call arguments.
+        """
+        raise NotImplementedError
+
+    def _extract_memory(self, inputs: Any, states: Any) -> dict[str, Any]:
+        """Returns the tensors to remember, by their names in `_create_memory`."""
+        raise NotImplementedError

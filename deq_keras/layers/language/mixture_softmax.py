@@ -1,6 +1,7 @@
 """Log-probabilities of the next token, from a mixture of softmaxes."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -12,7 +13,7 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.language.adaptive_embedding import (
     AdaptiveEmbedding,
@@ -80,19 +81,20 @@ class MixtureSoftmax(TiedSoftmax):
 
     def __init__(
         self,
-        embedding,
-        num_experts,
-        tie_weights=True,
-        dropout_rate=0.0,
-        epsilon=1e-8,
-        seed=None,
-        **kwargs,
-    ):
+        embedding: AdaptiveEmbedding,
+        num_experts: int,
+        tie_weights: bool = True,
+        dropout_rate: float = 0.0,
+        epsilon: float = 1e-8,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         is_embedding = isinstance(embedding, AdaptiveEmbedding)
         if not is_embedding or embedding.cutoffs or embedding.has_projections:
             raise ValueError(
                 "`embedding` must be an AdaptiveEmbedding without cutoffs, whose "
-                "embedding_dim is its output_dim: a mixture has one table. Received: "
+                "embedding_dim is its output_dim: a mixture of softmaxes has one "
+                "table. Received: "
                 f"embedding={embedding.get_config() if is_embedding else embedding}."
             )
         tie_weights = check_boolean("tie_weights", tie_weights)
@@ -117,7 +119,7 @@ class MixtureSoftmax(TiedSoftmax):
             dtype=self.dtype_policy,
         )
 
-    def build(self, hidden_shape, targets_shape=None):
+    def build(self, hidden_shape: Any, targets_shape: Any = None) -> None:
         del targets_shape
         self.prior.build(hidden_shape)
         self.latent.build(hidden_shape)
@@ -132,11 +134,11 @@ class MixtureSoftmax(TiedSoftmax):
         self.bias = self._add("bias", (self.embedding.vocabulary_size,))
 
     @property
-    def table(self):
+    def table(self) -> Any:
         """Returns the (possibly tied) table `(vocabulary_size, embedding_dim)`."""
         return self.embedding.tables[0] if self.tie_weights else self._own_table
 
-    def call(self, hidden, targets=None, training=False):
+    def call(self, hidden: Any, targets: Any = None, training: bool = False) -> Any:
         latent = ops.tanh(self.dropout(self.latent(hidden), training=training))
         shape = (*ops.shape(hidden)[:2], self.num_experts, -1)
         latent = ops.reshape(latent, shape)  # (B, L, n, p)
@@ -154,5 +156,5 @@ class MixtureSoftmax(TiedSoftmax):
         picked = ops.take_along_axis(mixed, ops.expand_dims(targets, -1), axis=-1)
         return -ops.squeeze(picked, -1)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, MixtureSoftmax)}

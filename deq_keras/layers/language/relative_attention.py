@@ -1,5 +1,7 @@
 """Self-attention with relative positions and a memory."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -10,12 +12,13 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.attend import attend
-from deq_keras.layers.normalization import WeightNormalizedDense, apply_kernel
+from deq_keras.layers.normalization import WeightNormalizedDense
+from deq_keras.layers.normalization.normalized_kernel import apply_kernel
 from deq_keras.layers.variational_dropout import VariationalDropout
 
 
@@ -85,16 +88,16 @@ class RelativeAttention(CompositeLayer):
 
     def __init__(
         self,
-        num_heads,
-        local_size=None,
-        dropout_rate=0.0,
-        position_dropout_rate=0.0,
-        weight_normalization=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        seed=None,
-        **kwargs,
-    ):
+        num_heads: int,
+        local_size: int | None = None,
+        dropout_rate: float = 0.0,
+        position_dropout_rate: float = 0.0,
+        weight_normalization: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = check_count("num_heads", num_heads)
         self.local_size = check_optional_count("local_size", local_size)
@@ -123,7 +126,7 @@ class RelativeAttention(CompositeLayer):
             dtype=self.dtype_policy,
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         units = input_shape[-1]
         if units is None or units % self.num_heads or units % 2:
             raise ValueError(
@@ -133,32 +136,26 @@ class RelativeAttention(CompositeLayer):
             )
         self.units = units
         self.head_dim = units // self.num_heads
-        self.query_key_value = self._dense(3 * units, False, "query_key_value")
-        self.position_projection = self._dense(units, False, "position_projection")
-        self.output_projection = self._dense(units, True, "output_projection")
+        self.query_key_value = make_dense(self, 3 * units, "query_key_value", False)
+        self.position_projection = make_dense(self, units, "position_projection", False)
+        self.output_projection = make_dense(self, units, "output_projection")
+        for layer in (
+            self.query_key_value,
+            self.position_projection,
+            self.output_projection,
+        ):
+            layer.build((None, units))
         self.content_bias = self._add_bias("content_bias")
         self.position_bias = self._add_bias("position_bias")
 
-    def _dense(self, units, use_bias, name):
-        cls = WeightNormalizedDense if self.weight_normalization else keras.layers.Dense
-        layer = cls(
-            units,
-            use_bias=use_bias,
-            kernel_initializer=fresh(self.kernel_initializer),
-            name=name,
-            dtype=self.dtype_policy,
-        )
-        layer.build((None, self.units))
-        return layer
-
-    def _add_bias(self, name):
+    def _add_bias(self, name: str) -> Any:
         return self.add_weight(
             name=name,
             shape=(self.num_heads, self.head_dim),
             initializer=self.bias_initializer,
         )
 
-    def constants(self, num_keys, training=False):
+    def constants(self, num_keys: Any, training: bool = False) -> dict[str, Any]:
         """Computes the tensors that depend on neither inputs nor state.
 
         Args:
@@ -178,8 +175,13 @@ class RelativeAttention(CompositeLayer):
         }
 
     def prepare(
-        self, injection, memory=None, training=False, constants=None, mask=None
-    ):
+        self,
+        injection: Any,
+        memory: Any = None,
+        training: bool = False,
+        constants: Any = None,
+        mask: Any = None,
+    ) -> dict[str, Any]:
         """Computes the tensors that are constant during a solve.
 
         Args:
@@ -223,7 +225,7 @@ class RelativeAttention(CompositeLayer):
             )
         return prepared
 
-    def keys_and_values(self, inputs, prepared):
+    def keys_and_values(self, inputs: Any, prepared: Any) -> tuple[Any, Any]:
         """Returns the keys and values of states, for the memory.
 
         Args:
@@ -238,7 +240,7 @@ class RelativeAttention(CompositeLayer):
         )
         return keys, values
 
-    def _project(self, states, kernel, injection):
+    def _project(self, states: Any, kernel: Any, injection: Any) -> Any:
         batch_size, length = ops.shape(states)[:2]
         projected = apply_kernel(self.query_key_value, states, kernel)
         heads = ops.reshape(
@@ -248,7 +250,7 @@ class RelativeAttention(CompositeLayer):
         heads = ops.transpose(heads, (2, 0, 3, 1, 4))  # (3, B, H, L, head_dim)
         return heads[0], heads[1], heads[2]
 
-    def _positions(self, length, training):
+    def _positions(self, length: Any, training: bool) -> Any:
         """Projects the sinusoids of the distances `length - 1` to 0."""
         # In half precision, neighboring large distances would round to the same number.
         dtype = wide_dtype(self.compute_dtype)
@@ -268,7 +270,9 @@ class RelativeAttention(CompositeLayer):
         # Adds a column that no query sees, for the shift in `attend`.
         return ops.pad(positions, ((0, 0), (0, 0), (1, 0)))
 
-    def _mask(self, length, memory_length, memory_mask, own_mask):
+    def _mask(
+        self, length: Any, memory_length: Any, memory_mask: Any, own_mask: Any
+    ) -> Any:
         """Returns the mask to add to the scores: 0, or -3e4 at masked positions."""
         queries = ops.expand_dims(ops.arange(length) + memory_length, 1)
         distances = queries - ops.arange(memory_length + length)  # (L, K)
@@ -294,7 +298,7 @@ class RelativeAttention(CompositeLayer):
             ops.cast(-3e4, self.compute_dtype),
         )
 
-    def call(self, inputs, prepared):
+    def call(self, inputs: Any, prepared: Any) -> Any:
         queries, keys, values = self._project(
             inputs, prepared.get("query_key_value"), prepared["injection"]
         )
@@ -316,22 +320,38 @@ class RelativeAttention(CompositeLayer):
         kernel = prepared.get("output_projection")
         return apply_kernel(self.output_projection, mixed, kernel)
 
-    def compute_output_shape(self, inputs_shape, prepared_shape=None):
+    def compute_output_shape(
+        self, inputs_shape: Any, prepared_shape: Any = None
+    ) -> Any:
         del prepared_shape
         return inputs_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, RelativeAttention)}
 
 
-def _or_all(mask, other, length):
+def _or_all(mask: Any, other: Any, length: Any) -> Any:
     """Returns `mask`, or by default `length` true positions per sample of `other`."""
     if mask is not None:
         return ops.cast(mask, "bool")
     return ops.ones((ops.shape(other)[0], length), "bool")
 
 
-def solve_kernels(**layers):
+def make_dense(
+    layer: keras.layers.Layer, units: int, name: str, use_bias: bool = True
+) -> keras.layers.Layer:
+    """Returns a dense layer with the arguments of the layer that creates it."""
+    cls = WeightNormalizedDense if layer.weight_normalization else keras.layers.Dense
+    return cls(
+        units,
+        use_bias=use_bias,
+        kernel_initializer=fresh(layer.kernel_initializer),
+        name=name,
+        dtype=layer.dtype_policy,
+    )
+
+
+def solve_kernels(**layers: Any) -> dict[str, Any]:
     """Returns a dict of the kernels to compute once per solve, by name.
 
     It contains only weight-normalized layers. Other layers apply their own kernel,

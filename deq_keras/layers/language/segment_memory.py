@@ -1,9 +1,11 @@
 """Equilibrium layers and cells that read texts segment by segment."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.language.memory_layer import MemoryLayer
 
@@ -17,16 +19,16 @@ class SegmentCell(EquilibriumCell):
     """
 
     @property
-    def output_dim(self):
+    def output_dim(self) -> int:
         """Returns the size of the features that the following layers receive."""
         raise NotImplementedError
 
     @property
-    def memory_sizes(self):
+    def memory_sizes(self) -> dict[str, int]:
         """Returns a dict from the name of each remembered tensor to its last axis."""
         raise NotImplementedError
 
-    def remembered(self, inputs, state):
+    def extract_memory(self, inputs: Any, state: Any) -> dict[str, Any]:
         """Returns the tensors to remember for a segment.
 
         Args:
@@ -38,7 +40,7 @@ class SegmentCell(EquilibriumCell):
         """
         raise NotImplementedError
 
-    def features(self, state):
+    def features(self, state: Any) -> Any:
         """Returns the features that the following layers receive.
 
         Args:
@@ -109,7 +111,7 @@ class SegmentMemory(MemoryLayer):
         [Dai et al., 2019](https://arxiv.org/abs/1901.02860), section 3.2.
     """
 
-    def __init__(self, deq, length, **kwargs):
+    def __init__(self, deq: keras.layers.Layer, length: int, **kwargs: Any) -> None:
         super().__init__(length, **kwargs)
         if not isinstance(getattr(deq, "cell", None), SegmentCell):
             raise ValueError(
@@ -119,36 +121,36 @@ class SegmentMemory(MemoryLayer):
         self.deq = deq
 
     @property
-    def memory_length(self):
+    def memory_length(self) -> int:
         """Returns the number of positions that are currently remembered."""
         if not self.built:
             return 0
         return int(ops.shape(next(iter(self.memory.values())))[1])
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Any) -> None:
         if not self.deq.built:
             self.deq.build(inputs_shape)
         self._create_memory(self.deq.cell.memory_sizes)
 
     @property
-    def memory(self):
+    def memory(self) -> dict[str, Any]:
         """Returns a dict of the remembered tensors `(batch, memory_length, size)`, with
         sizes from the cell's `memory_sizes`."""
         return {name: buffer.value for name, buffer in self._memory.items()}
 
-    def call(self, inputs, mask=None, training=None):
-        cell = self.deq.cell
-        if not self._remembers(training):
-            return cell.features(self.deq(inputs, mask=mask, training=training))
-        memory = self._read_memory(inputs)
-        state = self.deq(
-            {"inputs": inputs, "memory": memory}, mask=mask, training=training
-        )
-        self._write_memory(memory, cell.remembered(inputs, state))
-        return cell.features(state)
+    def _apply(
+        self, inputs: Any, memory: Any, mask: Any, training: Any
+    ) -> tuple[Any, Any]:
+        if memory is not None:
+            inputs = {"inputs": inputs, "memory": memory}
+        state = self.deq(inputs, mask=mask, training=training)
+        return self.deq.cell.features(state), state
 
-    def compute_output_shape(self, inputs_shape):
+    def _extract_memory(self, inputs: Any, states: Any) -> dict[str, Any]:
+        return self.deq.cell.extract_memory(inputs, states)
+
+    def compute_output_shape(self, inputs_shape: Any) -> Any:
         return (*inputs_shape[:-1], self.deq.cell.output_dim)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, SegmentMemory)}

@@ -1,5 +1,7 @@
 """The two branches of a Transformer layer with a memory."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -10,14 +12,15 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.relative_attention import (
     RelativeAttention,
+    make_dense,
     solve_kernels,
 )
-from deq_keras.layers.normalization import WeightNormalizedDense, apply_kernel
+from deq_keras.layers.normalization.normalized_kernel import apply_kernel
 from deq_keras.layers.variational_dropout import VariationalDropout
 
 
@@ -29,22 +32,22 @@ class TransformerBranches(CompositeLayer):
     """
 
     # `noise_shape` of the dropout. `None`: masks differ between positions.
-    noise_shape = None
+    noise_shape: tuple[int | None, ...] | None = None
 
     def __init__(
         self,
-        units,
-        num_heads,
-        intermediate_dim,
-        normalize_first,
-        local_size,
-        dropout_rate,
-        attention_dropout_rate,
-        weight_normalization,
-        kernel_initializer,
-        seed,
-        **kwargs,
-    ):
+        units: int,
+        num_heads: int,
+        intermediate_dim: int,
+        kernel_initializer: Any,
+        normalize_first: bool = False,
+        local_size: int | None = None,
+        dropout_rate: float = 0.0,
+        attention_dropout_rate: float = 0.0,
+        weight_normalization: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.units = check_count("units", units)
         self.num_heads = check_count("num_heads", num_heads)
@@ -61,7 +64,7 @@ class TransformerBranches(CompositeLayer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = check_seed("seed", seed)
 
-    def _create_branches(self, bias_initializer):
+    def _create_branches(self, bias_initializer: Any) -> None:
         self.attention = RelativeAttention(
             self.num_heads,
             local_size=self.local_size,
@@ -75,19 +78,8 @@ class TransformerBranches(CompositeLayer):
             name="attention",
             dtype=self.dtype_policy,
         )
-        self.expansion = self._dense(self.intermediate_dim, "expansion")
-        self.contraction = self._dense(self.units, "contraction")
-
-    def _dense(self, units, name):
-        cls = WeightNormalizedDense if self.weight_normalization else keras.layers.Dense
-        return cls(
-            units,
-            kernel_initializer=fresh(self.kernel_initializer),
-            name=name,
-            dtype=self.dtype_policy,
-        )
-
-    def _create_dropout(self):
+        self.expansion = make_dense(self, self.intermediate_dim, "expansion")
+        self.contraction = make_dense(self, self.units, "contraction")
         self.dropout = VariationalDropout(
             self.dropout_rate,
             noise_shape=self.noise_shape,
@@ -96,12 +88,12 @@ class TransformerBranches(CompositeLayer):
             dtype=self.dtype_policy,
         )
 
-    def _build_branches(self, state_shape):
+    def _build_branches(self, state_shape: Any) -> None:
         for layer in (self.attention, self.expansion):
             layer.build(state_shape)
         self.contraction.build((*state_shape[:-1], self.intermediate_dim))
 
-    def constants(self, num_keys, training=False):
+    def constants(self, num_keys: Any, training: bool = False) -> dict[str, Any]:
         """Computes kernels and positions, which depend on neither inputs nor state.
 
         `inject` calls this method in each solve. For many solves with the same weights
@@ -120,10 +112,18 @@ class TransformerBranches(CompositeLayer):
             **self._branch_kernels(),
         }
 
-    def _branch_kernels(self):
+    def _branch_kernels(self) -> Any:
         return solve_kernels(expansion=self.expansion, contraction=self.contraction)
 
-    def _prepared(self, inputs, injection, memory, constants, training, mask):
+    def _prepare(
+        self,
+        inputs: Any,
+        injection: Any,
+        memory: Any,
+        constants: Any,
+        training: bool,
+        mask: Any,
+    ) -> Any:
         """Returns the constants that the branches use in each evaluation."""
         if memory is not None and self.normalize_first and "states" in memory:
             # Keys and values are already computed from normalized states.
@@ -133,38 +133,35 @@ class TransformerBranches(CompositeLayer):
         )
         prepared = {**constants, "attention": attention}
         if training and self.dropout_rate > 0:
-            prepared["masks"] = self._sample_masks(inputs)
+            batch, length = ops.shape(inputs)[:2]
+            sizes = {
+                "attention": self.units,
+                "expansion": self.intermediate_dim,
+                "contraction": self.units,
+            }
+            prepared["masks"] = {
+                name: self.dropout.sample_mask((batch, length, size), training=True)
+                for name, size in sizes.items()
+            }
         return prepared
 
-    def _sample_masks(self, inputs):
-        batch, length = ops.shape(inputs)[:2]
-        sizes = {
-            "attention": self.units,
-            "expansion": self.intermediate_dim,
-            "contraction": self.units,
-        }
-        return {
-            name: self.dropout.sample_mask((batch, length, size), training=True)
-            for name, size in sizes.items()
-        }
-
-    def _first_norm(self, state):
+    def _first_norm(self, state: Any) -> Any:
         """Returns the input of the attention with `normalize_first`."""
         raise NotImplementedError
 
-    def _with_attention(self, state, prepared):
+    def _with_attention(self, state: Any, prepared: Any) -> Any:
         attended = self._first_norm(state) if self.normalize_first else state
         attended = self.attention(attended, prepared["attention"])
-        return state + _masked(attended, prepared, "attention")
+        return state + _apply_mask(attended, prepared, "attention")
 
-    def _branch(self, hidden, prepared):
+    def _branch(self, hidden: Any, prepared: Any) -> Any:
         """Returns the result of the two dense layers."""
         branch = apply_kernel(self.expansion, hidden, prepared.get("expansion"))
-        branch = _masked(ops.relu(branch), prepared, "expansion")
+        branch = _apply_mask(ops.relu(branch), prepared, "expansion")
         branch = apply_kernel(self.contraction, branch, prepared.get("contraction"))
-        return _masked(branch, prepared, "contraction")
+        return _apply_mask(branch, prepared, "contraction")
 
-    def keys_and_values(self, state, injection):
+    def keys_and_values(self, state: Any, injection: Any) -> tuple[Any, Any]:
         """Returns keys and values of a state, for the memory.
 
         Args:
@@ -178,10 +175,10 @@ class TransformerBranches(CompositeLayer):
         state = self._first_norm(state) if self.normalize_first else state
         return self.attention.keys_and_values(state, injection["attention"])
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, TransformerBranches)}
 
 
-def _masked(tensor, prepared, name):
+def _apply_mask(tensor: Any, prepared: Any, name: str) -> Any:
     mask = prepared.get("masks", {}).get(name)
     return tensor if mask is None else tensor * mask

@@ -1,9 +1,11 @@
 """The cell of the DEQ-Transformer."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
 from deq_keras.layers.language.segment_memory import SegmentCell
 from deq_keras.layers.language.transformer_branches import TransformerBranches
@@ -81,32 +83,16 @@ class TransformerCell(TransformerBranches, SegmentCell):
 
     def __init__(
         self,
-        units,
-        num_heads,
-        intermediate_dim,
-        normalize_first=False,
-        local_size=None,
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-        weight_normalization=True,
-        kernel_initializer=None,
-        injection_initializer=None,
-        seed=None,
-        **kwargs,
-    ):
-        super().__init__(
-            units,
-            num_heads,
-            intermediate_dim,
-            normalize_first,
-            local_size,
-            dropout_rate,
-            attention_dropout_rate,
-            weight_normalization,
-            kernel_initializer or FAN_IN_UNIFORM,
-            seed,
-            **kwargs,
-        )
+        units: int,
+        num_heads: int,
+        intermediate_dim: int,
+        *,
+        kernel_initializer: Any = None,
+        injection_initializer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        initializer = kernel_initializer or FAN_IN_UNIFORM
+        super().__init__(units, num_heads, intermediate_dim, initializer, **kwargs)
         self.injection_initializer = keras.initializers.get(
             injection_initializer or keras.initializers.RandomNormal(stddev=0.01)
         )
@@ -120,9 +106,8 @@ class TransformerCell(TransformerBranches, SegmentCell):
         self.norm = LayerNormalization(
             center=False, scale=False, name="norm", dtype=self.dtype_policy
         )
-        self._create_dropout()
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Any) -> None:
         if isinstance(inputs_shape, dict):
             inputs_shape = inputs_shape["inputs"]
         state_shape = (*inputs_shape[:-1], self.units)
@@ -130,7 +115,9 @@ class TransformerCell(TransformerBranches, SegmentCell):
         self._build_branches(state_shape)
         self.norm.build(state_shape)
 
-    def inject(self, inputs, training=False, mask=None):
+    def inject(
+        self, inputs: Any, training: bool = False, mask: Any = None
+    ) -> dict[str, Any]:
         """Projects inputs and positions, and fixes memory, kernels and masks.
 
         Args:
@@ -153,39 +140,39 @@ class TransformerCell(TransformerBranches, SegmentCell):
             self.build(tuple(inputs.shape))
         constants = given.get("constants") or self._branch_kernels()
         injection = self.injection_projection(inputs)
-        return self._prepared(inputs, injection, memory, constants, training, mask)
+        return self._prepare(inputs, injection, memory, constants, training, mask)
 
-    def initial_state(self, injection):
+    def initial_state(self, injection: Any) -> Any:
         """Returns a state of zeros."""
         return ops.zeros_like(injection["attention"]["injection"][..., : self.units])
 
-    def _first_norm(self, state):
+    def _first_norm(self, state: Any) -> Any:
         return self.norm(state)
 
-    def call(self, state, injection):
+    def call(self, state: Any, injection: Any) -> Any:
         hidden = self.norm(self._with_attention(state, injection))
         outputs = hidden + self._branch(hidden, injection)
         return outputs if self.normalize_first else self.norm(outputs)
 
     @property
-    def output_dim(self):
+    def output_dim(self) -> int:
         return self.units
 
     @property
-    def memory_sizes(self):
+    def memory_sizes(self) -> dict[str, int]:
         return {"states": self.units, "injections": 3 * self.units}
 
-    def remembered(self, inputs, state):
+    def extract_memory(self, inputs: Any, state: Any) -> dict[str, Any]:
         # Stores states and injections, not keys and values: reading the memory computes
         # keys and values with the current weights.
         return {"states": state, "injections": self.injection_projection(inputs)}
 
-    def features(self, state):
+    def features(self, state: Any) -> Any:
         return state
 
-    def first_state(self, inputs):
+    def first_state(self, inputs: Any) -> Any:
         """Returns zeros, the initial state of a stack of layers."""
         return ops.zeros((*ops.shape(inputs)[:-1], self.units), inputs.dtype)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, TransformerCell)}

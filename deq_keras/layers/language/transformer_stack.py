@@ -1,10 +1,12 @@
 """Explicit Transformer layers, a baseline for equilibrium models."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_count
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.language.memory_layer import MemoryLayer
 
 
@@ -58,7 +60,14 @@ class TransformerStack(MemoryLayer):
         [Dai et al., 2019](https://arxiv.org/abs/1901.02860), section 3.2: the memory.
     """
 
-    def __init__(self, cells, num_layers, length=0, recompute=False, **kwargs):
+    def __init__(
+        self,
+        cells: list[Any],
+        num_layers: int,
+        length: int = 0,
+        recompute: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(length, **kwargs)
         self.num_layers = check_count("num_layers", num_layers)
         self.recompute = check_boolean("recompute", recompute)
@@ -69,34 +78,37 @@ class TransformerStack(MemoryLayer):
             )
         self.cells = list(cells)
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Any) -> None:
         for cell in self.cells:
             if not cell.built:  # A cell loaded from a file is already built.
                 cell.build(inputs_shape)
         states_size = self.num_layers * self.cells[0].units
         self._create_memory({"states": states_size, "inputs": inputs_shape[-1]})
 
-    def call(self, inputs, mask=None, training=None):
-        if not self._remembers(training):
-            return self._apply_layers(inputs, {}, mask, training)[0][-1]
-        memory = self._read_memory(inputs)
-        size = self.cells[0].units
-        memories = {
-            layer: self._cell(layer).remembered(
-                memory["inputs"],
-                memory["states"][:, :, layer * size : (layer + 1) * size],
-            )
-            for layer in range(self.num_layers)
-        }
+    def _apply(
+        self, inputs: Any, memory: Any, mask: Any, training: Any
+    ) -> tuple[Any, Any]:
+        memories, size = {}, self.cells[0].units
+        if memory is not None:
+            for layer in range(self.num_layers):
+                states = memory["states"][:, :, layer * size : (layer + 1) * size]
+                cell = self._cell(layer)
+                memories[layer] = cell.extract_memory(memory["inputs"], states)
         states, _ = self._apply_layers(inputs, memories, mask, training)
+        return states[-1], states[:-1]
+
+    def _extract_memory(self, inputs: Any, states: Any) -> dict[str, Any]:
         # The memory of a layer consists of its inputs.
-        inputs_of_layers = ops.concatenate(states[:-1], axis=-1)
-        self._write_memory(memory, {"states": inputs_of_layers, "inputs": inputs})
-        return states[-1]
+        return {"states": ops.concatenate(states, axis=-1), "inputs": inputs}
 
     def apply_after(
-        self, inputs, cache=None, cache_mask=None, constants=None, mask=None
-    ):
+        self,
+        inputs: Any,
+        cache: Any = None,
+        cache_mask: Any = None,
+        constants: Any = None,
+        mask: Any = None,
+    ) -> tuple[Any, Any]:
         """Applies the layers to positions that follow cached ones, for inference.
 
         Args:
@@ -126,7 +138,14 @@ class TransformerStack(MemoryLayer):
         ]
         return states[-1], ops.stack(keys_and_values, axis=1)
 
-    def _apply_layers(self, inputs, memories, mask, training, constants=None):
+    def _apply_layers(
+        self,
+        inputs: Any,
+        memories: Any,
+        mask: Any,
+        training: Any,
+        constants: Any = None,
+    ) -> tuple[list[Any], list[Any]]:
         """Returns the inputs of all layers with the last output, and the injections."""
         states, injections = [self.cells[0].first_state(inputs)], []
         if constants is None:
@@ -147,7 +166,7 @@ class TransformerStack(MemoryLayer):
             injections.append(injection)
         return states, injections
 
-    def constants(self, num_keys, training=False):
+    def constants(self, num_keys: Any, training: bool = False) -> list[Any]:
         """Returns kernels and positions for each cell. Tied layers share them.
 
         Args:
@@ -157,11 +176,11 @@ class TransformerStack(MemoryLayer):
         """
         return [cell.constants(num_keys, training) for cell in self.cells]
 
-    def _cell(self, layer):
+    def _cell(self, layer: int) -> Any:
         return self.cells[layer % len(self.cells)]
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: Any) -> Any:
         return (*inputs_shape[:-1], self.cells[0].units)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, TransformerStack)}

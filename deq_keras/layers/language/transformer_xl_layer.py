@@ -1,5 +1,7 @@
 """The layer of Transformer-XL."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -68,29 +70,20 @@ class TransformerXLLayer(TransformerBranches):
 
     def __init__(
         self,
-        units,
-        num_heads,
-        intermediate_dim,
-        normalize_first=False,
-        local_size=None,
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-        weight_normalization=False,
-        kernel_initializer=None,
-        seed=None,
-        **kwargs,
-    ):
+        units: int,
+        num_heads: int,
+        intermediate_dim: int,
+        *,
+        weight_normalization: bool = False,
+        kernel_initializer: Any = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             units,
             num_heads,
             intermediate_dim,
-            normalize_first,
-            local_size,
-            dropout_rate,
-            attention_dropout_rate,
-            weight_normalization,
             kernel_initializer or keras.initializers.RandomNormal(stddev=0.02),
-            seed,
+            weight_normalization=weight_normalization,
             **kwargs,
         )
         self._create_branches(self.kernel_initializer)
@@ -98,9 +91,8 @@ class TransformerXLLayer(TransformerBranches):
             LayerNormalization(name=f"{name}_norm", dtype=self.dtype_policy)
             for name in ("attention", "branch")
         )
-        self._create_dropout()
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Any) -> None:
         if inputs_shape[-1] != self.units:
             raise ValueError(
                 f"Layer '{self.name}' adds to its inputs, which must have the size of "
@@ -111,16 +103,18 @@ class TransformerXLLayer(TransformerBranches):
         for norm in (self.attention_norm, self.branch_norm):
             norm.build(inputs_shape)
 
-    def first_state(self, inputs):
+    def first_state(self, inputs: Any) -> Any:
         """Returns the inputs, the state that enters the first layer."""
         return inputs
 
-    def remembered(self, inputs, state):
+    def extract_memory(self, inputs: Any, state: Any) -> dict[str, Any]:
         """Returns the memory of a layer, which consists of its previous inputs."""
         del inputs
         return {"states": state, "injections": ops.zeros_like(state[..., :1])}
 
-    def inject(self, given, training=False, mask=None):
+    def inject(
+        self, given: Any, training: bool = False, mask: Any = None
+    ) -> dict[str, Any]:
         """Fixes memory, kernels and masks, as `TransformerCell.inject` does.
 
         Args:
@@ -134,20 +128,20 @@ class TransformerXLLayer(TransformerBranches):
         """
         inputs = given["inputs"]
         nothing = ops.zeros_like(inputs[..., :1])  # In place of an injection.
-        return self._prepared(
+        return self._prepare(
             inputs, nothing, given.get("memory"), given["constants"], training, mask
         )
 
-    def _first_norm(self, state):
+    def _first_norm(self, state: Any) -> Any:
         return self.attention_norm(state)
 
-    def call(self, state, prepared):
+    def call(self, state: Any, prepared: Any) -> Any:
         hidden = self._with_attention(state, prepared)
         if self.normalize_first:
             return hidden + self._branch(self.branch_norm(hidden), prepared)
         hidden = self.attention_norm(hidden)
         return self.branch_norm(hidden + self._branch(hidden, prepared))
 
-    def compute_output_shape(self, state_shape, prepared_shape=None):
+    def compute_output_shape(self, state_shape: Any, prepared_shape: Any = None) -> Any:
         del prepared_shape
         return state_shape

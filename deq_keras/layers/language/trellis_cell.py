@@ -1,5 +1,7 @@
 """The cell of the DEQ-TrellisNet."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -11,7 +13,7 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
 from deq_keras.layers.language.segment_memory import SegmentCell
 from deq_keras.layers.normalization import WeightNormalizedConv1D
@@ -89,19 +91,19 @@ class TrellisCell(SegmentCell):
 
     def __init__(
         self,
-        units,
-        output_dim=None,
-        kernel_size=2,
-        dilation_rate=1,
-        cell_shift=1,
-        dropout_rate=0.0,
-        weight_dropout_rate=0.0,
-        weight_normalization=True,
-        kernel_initializer=None,
-        injection_initializer=None,
-        seed=None,
-        **kwargs,
-    ):
+        units: int,
+        output_dim: int | None = None,
+        kernel_size: int = 2,
+        dilation_rate: int = 1,
+        cell_shift: int = 1,
+        dropout_rate: float = 0.0,
+        weight_dropout_rate: float = 0.0,
+        weight_normalization: bool = True,
+        kernel_initializer: Any = None,
+        injection_initializer: Any = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.units = check_count("units", units)
         self._output_dim = check_optional_count("output_dim", output_dim)
@@ -146,7 +148,7 @@ class TrellisCell(SegmentCell):
             dtype=self.dtype_policy,
         )
 
-    def _convolution(self, name, initializer):
+    def _convolution(self, name: str, initializer: Any) -> Any:
         """Returns a layer that only holds weights; `_convolve` applies them."""
         plain = keras.layers.Conv1D
         cls = WeightNormalizedConv1D if self.weight_normalization else plain
@@ -158,7 +160,7 @@ class TrellisCell(SegmentCell):
             dtype=self.dtype_policy,
         )
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Any) -> None:
         if isinstance(inputs_shape, dict):
             inputs_shape = inputs_shape["inputs"]
         if len(inputs_shape) != 3 or inputs_shape[-1] is None:
@@ -172,21 +174,21 @@ class TrellisCell(SegmentCell):
         self.convolution.build((None, None, self.units))
 
     @property
-    def output_dim(self):
+    def output_dim(self) -> int:
         return self.units if self._output_dim is None else self._output_dim
 
     @property
-    def memory_sizes(self):
+    def memory_sizes(self) -> dict[str, int]:
         return {"hidden": self.units, "cell": self.units}
 
-    def remembered(self, inputs, state):
+    def extract_memory(self, inputs: Any, state: Any) -> dict[str, Any]:
         del inputs
         return dict(state)
 
-    def features(self, state):
+    def features(self, state: Any) -> Any:
         return state["hidden"][..., self.units - self.output_dim :]
 
-    def constants(self, training=False):
+    def constants(self, training: bool = False) -> dict[str, Any]:
         """Computes the kernels, which depend on neither inputs nor state.
 
         `inject` calls this method in each solve. For many solves with the same weights,
@@ -205,7 +207,7 @@ class TrellisCell(SegmentCell):
             ),
         }
 
-    def sample_mask(self, inputs, training=False):
+    def sample_mask(self, inputs: Any, training: bool = False) -> Any:
         """Samples the mask of the hidden state, `(batch, 1, units)`.
 
         Args:
@@ -216,7 +218,7 @@ class TrellisCell(SegmentCell):
             return None
         return self.dropout.sample_mask((ops.shape(inputs)[0], 1, self.units), True)
 
-    def _kernel(self, layer, num_channels, training):
+    def _kernel(self, layer: Any, num_channels: int, training: bool) -> Any:
         mask = None
         if training and self.weight_dropout_rate > 0:
             shape = (self.kernel_size, num_channels, 4 * self.units)
@@ -233,7 +235,7 @@ class TrellisCell(SegmentCell):
             kernel = kernel * ops.cast(mask, kernel.dtype)
         return ops.cast(kernel, self.compute_dtype)
 
-    def inject(self, inputs, training=False):
+    def inject(self, inputs: Any, training: bool = False) -> dict[str, Any]:
         """Convolves the inputs, and fixes history, kernel and mask.
 
         Args:
@@ -259,7 +261,13 @@ class TrellisCell(SegmentCell):
         }
         return self.inject_dilated(given, self.dilation_rate, 1, self.cell_shift)
 
-    def inject_dilated(self, given, dilation_rate, input_dilation_rate, cell_shift):
+    def inject_dilated(
+        self,
+        given: Any,
+        dilation_rate: int,
+        input_dilation_rate: int,
+        cell_shift: int,
+    ) -> Any:
         """Computes the injection like `inject`, but for the given distances.
 
         Args:
@@ -283,21 +291,21 @@ class TrellisCell(SegmentCell):
         }
         memory = {**empty, **(given["memory"] or {})}
         reach = self.kernel_size - 1
-        history = _padded_history(memory["inputs"], reach * input_dilation_rate)
+        history = _pad_history(memory["inputs"], reach * input_dilation_rate)
         kernel = given["constants"]["injection_kernel"]
         bias = self.injection_convolution.bias + self.convolution.bias
         injection = {
             "inputs": _convolve(history, inputs, kernel) + ops.cast(bias, kernel.dtype),
             "kernel": given["constants"]["kernel"],
-            "hidden": _repeated_history(memory["hidden"], reach * dilation_rate),
-            "cell": _repeated_history(memory["cell"], cell_shift),
+            "hidden": _repeat_history(memory["hidden"], reach * dilation_rate),
+            "cell": _repeat_history(memory["cell"], cell_shift),
         }
         if mask is not None:
             injection["mask"] = mask
             injection["hidden"] = injection["hidden"] * mask
         return injection
 
-    def _check(self, inputs, memory, dilation_rate):
+    def _check(self, inputs: Any, memory: Any, dilation_rate: int) -> None:
         length = inputs.shape[1]
         reach = (self.kernel_size - 1) * dilation_rate
         if memory is None and length is not None and length <= reach:
@@ -317,12 +325,12 @@ class TrellisCell(SegmentCell):
                     f"Received: memory['{name}'] of shape {tuple(value.shape)}."
                 )
 
-    def initial_state(self, injection):
+    def initial_state(self, injection: Any) -> dict[str, Any]:
         """Returns a state of zeros."""
         zeros = ops.zeros_like(injection["inputs"][..., : self.units])
         return {"hidden": zeros, "cell": zeros}
 
-    def call(self, state, injection):
+    def call(self, state: Any, injection: Any) -> Any:
         hidden, length = state["hidden"], ops.shape(state["hidden"])[1]
         if "mask" in injection:
             hidden = hidden * injection["mask"]
@@ -333,12 +341,12 @@ class TrellisCell(SegmentCell):
         cell = ops.sigmoid(f) * before + ops.sigmoid(i) * ops.tanh(g)
         return {"hidden": ops.sigmoid(o) * ops.tanh(cell), "cell": cell}
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = {**super().get_config(), **arguments_of(self, TrellisCell)}
         return {**config, "output_dim": self._output_dim}
 
 
-def _repeated_history(memory, num_positions):
+def _repeat_history(memory: Any, num_positions: int) -> Any:
     """Returns the last positions of a memory, padded with copies of its first position.
 
     Args:
@@ -356,16 +364,16 @@ def _repeated_history(memory, num_positions):
     return ops.take(padded, indices, axis=1)
 
 
-def _padded_history(memory, num_positions):
+def _pad_history(memory: Any, num_positions: int) -> Any:
     """Returns the last positions of a memory, padded with zeros in front.
 
-    See `_repeated_history` for the arguments.
+    See `_repeat_history` for the arguments.
     """
     padded = ops.pad(memory, ((0, 0), (num_positions, 0), (0, 0)))
     return ops.take(padded, ops.arange(num_positions) + ops.shape(memory)[1], axis=1)
 
 
-def _convolve(history, sequence, kernel):
+def _convolve(history: Any, sequence: Any, kernel: Any) -> Any:
     """Convolves a sequence and its history, as far back as the taps reach.
 
     The length of the history determines the distance of the taps. Unlike convolutions,

@@ -1,5 +1,7 @@
 """The levels of a TrellisNet, a baseline for equilibrium models."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -10,7 +12,7 @@ from deq_keras.core.checks import (
     check_counts,
     check_optional_count,
 )
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.language.memory_layer import MemoryLayer
 from deq_keras.layers.language.trellis_cell import TrellisCell
 
@@ -70,14 +72,14 @@ class TrellisStack(MemoryLayer):
 
     def __init__(
         self,
-        cell,
-        num_layers,
-        dilations=(1,),
-        length=0,
-        auxiliary_frequency=None,
-        recompute=False,
-        **kwargs,
-    ):
+        cell: TrellisCell,
+        num_layers: int,
+        dilations: tuple[int, ...] = (1,),
+        length: int = 0,
+        auxiliary_frequency: int | None = None,
+        recompute: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(length, **kwargs)
         if not isinstance(cell, TrellisCell):
             raise ValueError(f"`cell` must be a TrellisCell. Received: cell={cell!r}.")
@@ -89,27 +91,20 @@ class TrellisStack(MemoryLayer):
         )
         self.recompute = check_boolean("recompute", recompute)
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Any) -> None:
         if not self.cell.built:
             self.cell.build(inputs_shape)
         self._create_memory(self.cell.memory_sizes)
 
-    def call(self, inputs, mask=None, training=None):
+    def _apply(
+        self, inputs: Any, memory: Any, mask: Any, training: Any
+    ) -> tuple[Any, Any]:
         del mask
-        if not self._remembers(training):
-            return self._outputs(self._apply_levels(inputs, None, bool(training)))
-        memory = self._read_memory(inputs)
-        states = self._apply_levels(inputs, memory, bool(training))
-        self._write_memory(memory, self.cell.remembered(inputs, states[-1]))
-        return self._outputs(states)
-
-    def _apply_levels(self, inputs, memory, training):
-        """Returns the states of the levels with an output. All share the same masks."""
-        given = {
+        given = {  # All levels share the same masks.
             "inputs": inputs,
             "memory": memory,
-            "constants": self.cell.constants(training),
-            "mask": self.cell.sample_mask(inputs, training),
+            "constants": self.cell.constants(bool(training)),
+            "mask": self.cell.sample_mask(inputs, bool(training)),
         }
         injections = {
             dilation: self.cell.inject_dilated(given, dilation, dilation, dilation)
@@ -121,9 +116,16 @@ class TrellisStack(MemoryLayer):
         for first in range(0, self.num_layers, step):
             last = min(first + step, self.num_layers)
             states.append(self._apply_range(states[-1], first, last, injections))
-        return states[1:]
+        outputs = self.cell.features(states[-1])
+        if self.auxiliary_frequency is not None:
+            auxiliary = states[1 : 1 + self.num_layers // self.auxiliary_frequency]
+            outputs = [outputs, *map(self.cell.features, auxiliary)]
+        return outputs, states[-1]
 
-    def _apply_range(self, state, first, last, injections):
+    def _extract_memory(self, inputs: Any, states: Any) -> dict[str, Any]:
+        return self.cell.extract_memory(inputs, states)
+
+    def _apply_range(self, state: Any, first: int, last: int, injections: Any) -> Any:
         """Returns the state after the levels from `first` to `last - 1`.
 
         The gradient of a loop adds up the gradients of the weights. Without a loop,
@@ -133,7 +135,7 @@ class TrellisStack(MemoryLayer):
         """
         period = len(self.dilations)
 
-        def levels(state, begin, end):
+        def levels(state: Any, begin: int, end: int) -> Any:
             for level in range(begin, end):
                 state = self.cell(state, injections[self.dilations[level % period]])
             return state
@@ -152,18 +154,11 @@ class TrellisStack(MemoryLayer):
             )
         return levels(state, last - rest, last)
 
-    def _outputs(self, states):
-        last = self.cell.features(states[-1])
-        if self.auxiliary_frequency is None:
-            return last
-        num_auxiliary = self.num_layers // self.auxiliary_frequency
-        return [last, *map(self.cell.features, states[:num_auxiliary])]
-
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: Any) -> Any:
         shape = (*inputs_shape[:-1], self.cell.output_dim)
         if self.auxiliary_frequency is None:
             return shape
         return [shape] * (1 + self.num_layers // self.auxiliary_frequency)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, TrellisStack)}

@@ -1,14 +1,22 @@
 """Base class of cells with a unique equilibrium by construction."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops, tree
 
 from deq_keras import proximal
 from deq_keras.core.checks import check_positive
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.equilibrium import CellFunction, EquilibriumCell, declares
-from deq_keras.solvers import FixedPointProblem, SolveRequest, Splitting
+from deq_keras.solvers import (
+    FixedPointProblem,
+    OperatorSplitting,
+    SolveRequest,
+    Splitting,
+)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -32,7 +40,7 @@ class MonotoneCell(EquilibriumCell):
     `strong_monotonicity`; and `input_norm`. A subclass that overrides what another
     method describes must override that method, too. Otherwise, the cell has no
     splitting (`call` or `linear` without `resolvent`) or no bounds (`inject`, `linear`
-    or `constrained` without `strong_monotonicity`).
+    or `constrain` without `strong_monotonicity`).
 
     Args:
         m: Positive float. Strong monotonicity of I - W. With large values, solvers
@@ -46,33 +54,33 @@ class MonotoneCell(EquilibriumCell):
     - Winston and Kolter (2020), "Monotone operator equilibrium networks".
     """
 
-    def __init__(self, m=1.0, activation="relu", **kwargs):
+    def __init__(self, m: float = 1.0, activation: Any = "relu", **kwargs: Any) -> None:
         # With autocast, Keras would cast the injection to the compute dtype.
         super().__init__(autocast=False, **kwargs)
         self.m = check_positive("m", m)
         self.activation = proximal.get(activation)
 
     @property
-    def solver_dtype(self):
+    def solver_dtype(self) -> str:
         """Returns the dtype in which W and its resolvent are computed, a string."""
         return wide_dtype(self.compute_dtype)
 
     # The defaults hold as long as `operator_splitting` describes the cell.
 
     @property
-    def default_gradient(self):
+    def default_gradient(self) -> Any:  # type: ignore[override]
         return "implicit" if declares(self, "operator_splitting") else "auto"
 
     @property
-    def default_solver(self):
+    def default_solver(self) -> Any:  # type: ignore[override]
         # It converges for every monotone cell.
         return "peaceman_rachford" if declares(self, "operator_splitting") else "auto"
 
     @property
-    def default_regularizer(self):
+    def default_regularizer(self) -> Any:  # type: ignore[override]
         return None if declares(self, "operator_splitting") else "auto"
 
-    def linear(self, state, operator):
+    def linear(self, state: Any, operator: Any) -> Any:
         """Returns W z.
 
         Args:
@@ -81,7 +89,7 @@ class MonotoneCell(EquilibriumCell):
         """
         raise NotImplementedError
 
-    def resolvent(self, operator, alpha):
+    def resolvent(self, operator: Any, alpha: float) -> Callable[[Any], Any]:
         """Returns the function from z to (I + alpha (I - W))^-1 z.
 
         Args:
@@ -90,36 +98,36 @@ class MonotoneCell(EquilibriumCell):
         """
         raise NotImplementedError
 
-    def input_norm(self):
+    def input_norm(self) -> float:
         """Returns the norm of U, a float."""
         raise NotImplementedError
 
-    def strong_monotonicity(self):
+    def strong_monotonicity(self) -> Any:
         """Returns the largest m for which z^T (I - W) z >= m |z|^2 is known to hold."""
         raise NotImplementedError
 
-    def _known_monotonicity(self):
+    def _known_monotonicity(self) -> Any:
         return self.strong_monotonicity() if declares(self, "distance_bound") else 0.0
 
-    def constrained(self, leaf):
+    def constrain(self, leaf: Any) -> Any:
         """Returns a leaf of the state with zeros where the state has to be zero."""
         return leaf
 
-    def initial_state(self, injection):
+    def initial_state(self, injection: Any) -> Any:
         """Returns a state of zeros."""
         return tree.map_structure(
             lambda leaf: ops.cast(ops.zeros_like(leaf), self.compute_dtype),
             injection["bias"],
         )
 
-    def call(self, state, injection):
+    def call(self, state: Any, injection: Any) -> Any:
         parts = self.operator_splitting(injection)
         value = parts.proximal(parts.affine(self._in_solver_dtype(state)), 1.0)
         return tree.map_structure(
             lambda leaf, like: ops.cast(leaf, like.dtype), value, state
         )
 
-    def operator_splitting(self, injection):
+    def operator_splitting(self, injection: Any) -> Splitting:
         """Returns the `deq_keras.solvers.Splitting` of f for an injection."""
         operator = injection["operator"]
         return Splitting(
@@ -127,15 +135,15 @@ class MonotoneCell(EquilibriumCell):
             bias=injection["bias"],
             resolvent=lambda alpha: self.resolvent(operator, alpha),
             proximal=lambda state, alpha: tree.map_structure(
-                lambda leaf: self.constrained(self.activation.proximal(leaf, alpha)),
+                lambda leaf: self.constrain(self.activation.proximal(leaf, alpha)),
                 state,
             ),
             derivative=lambda state: tree.map_structure(
-                lambda leaf: self.constrained(self.activation.derivative(leaf)), state
+                lambda leaf: self.constrain(self.activation.derivative(leaf)), state
             ),
         )
 
-    def distance_bound(self, state, injection):
+    def distance_bound(self, state: Any, injection: Any) -> Any:
         """Returns a bound on the distance of a state to the equilibrium z*.
 
         For z' = f(z), W (z' - z) is the residual of the monotone inclusion, so that
@@ -160,7 +168,7 @@ class MonotoneCell(EquilibriumCell):
         bound = _norm(step) + _norm(parts.linear(step)) / m
         return ops.where(m > 0, bound, float("inf"))
 
-    def lipschitz_bound(self):
+    def lipschitz_bound(self) -> float:
         """Returns |U| / m, a Lipschitz constant of the equilibrium in the inputs.
 
         Returns:
@@ -174,7 +182,7 @@ class MonotoneCell(EquilibriumCell):
         m = float(self._known_monotonicity())
         return self.input_norm() / m if m > 0 else float("inf")
 
-    def tuned(self, solver, inputs):
+    def tuned(self, solver: OperatorSplitting, inputs: Any) -> OperatorSplitting:
         """Returns a splitting solver with the best step size for some inputs.
 
         Args:
@@ -188,14 +196,14 @@ class MonotoneCell(EquilibriumCell):
         problem = FixedPointProblem(CellFunction(self), injection)
         return solver.tuned(problem, SolveRequest(self.initial_state(injection)))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, MonotoneCell)}
 
-    def _in_solver_dtype(self, nest):
+    def _in_solver_dtype(self, nest: Any) -> Any:
         return tree.map_structure(lambda leaf: ops.cast(leaf, self.solver_dtype), nest)
 
 
-def _norm(state):
+def _norm(state: Any) -> Any:
     """Returns the norm of each sample, over all leaves."""
     squares = [
         ops.sum(ops.square(leaf), axis=tuple(range(1, len(leaf.shape))))

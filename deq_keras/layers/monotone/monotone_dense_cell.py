@@ -1,10 +1,14 @@
 """The monotone cell with dense kernels."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from deq_keras.core.checks import check_count
+from deq_keras.core.serialization import Config
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
 from deq_keras.layers.monotone.monotone_cell import MonotoneCell
 
@@ -50,7 +54,9 @@ class MonotoneDenseCell(MonotoneCell):
     - Winston and Kolter (2020), "Monotone operator equilibrium networks", section 5.
     """
 
-    def __init__(self, units, m=1.0, activation="relu", **kwargs):
+    def __init__(
+        self, units: int, m: float = 1.0, activation: Any = "relu", **kwargs: Any
+    ) -> None:
         super().__init__(m, activation, **kwargs)
         self.units = check_count("units", units)
         self.projection = keras.layers.Dense(
@@ -60,7 +66,7 @@ class MonotoneDenseCell(MonotoneCell):
             dtype=self.fixed_policy(self.solver_dtype),
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         if None in input_shape[1:]:
             raise ValueError(
                 f"Cell '{self.name}' expects inputs of a static size. Received: inputs "
@@ -78,7 +84,7 @@ class MonotoneDenseCell(MonotoneCell):
             for name in ("symmetric", "skew")
         )
 
-    def inject(self, inputs, training=False):
+    def inject(self, inputs: Any, training: bool = False) -> dict[str, Any]:
         """Returns a dict of the state `"bias"`, U x + b, and `"operator"`, W^T.
 
         Args:
@@ -101,27 +107,25 @@ class MonotoneDenseCell(MonotoneCell):
             "operator": kernel + ops.transpose(b) - b,
         }
 
-    def linear(self, state, operator):
+    def linear(self, state: Any, operator: Any) -> Any:
         return state @ operator
 
-    def resolvent(self, operator, alpha):
+    def resolvent(self, operator: Any, alpha: float) -> Callable[[Any], Any]:
         identity = ops.eye(self.units, dtype=operator.dtype)
         inverse = ops.inv(identity + alpha * (identity - operator))
         return lambda state: state @ inverse
 
-    def strong_monotonicity(self):
+    def strong_monotonicity(self) -> Any:
         """Returns m."""
         return self.m
 
-    def input_norm(self):
-        return float(np.linalg.norm(self._projection_kernel(), 2))
-
-    def _projection_kernel(self):
-        if self.projection.quantization_mode in (None, "float8"):
-            return np.asarray(self.projection.kernel)
+    def input_norm(self) -> float:
+        layer = self.projection
+        if layer.quantization_mode in (None, "float8"):
+            return float(np.linalg.norm(layer.kernel, 2))
         # The attribute holds integers, but the layer applies the dequantized kernel.
-        identity = np.eye(self.projection.input_spec.axes[-1], dtype=self.solver_dtype)
-        return np.asarray(self.projection(identity) - self.projection.bias)
+        identity = np.eye(layer.input_spec.axes[-1], dtype=self.solver_dtype)
+        return float(np.linalg.norm(layer(identity) - layer.bias, 2))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "units": self.units}

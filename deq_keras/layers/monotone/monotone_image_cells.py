@@ -1,16 +1,20 @@
 """Monotone cells of convolutions, on images of one or several sizes."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from deq_keras.core.checks import check_count, check_counts, check_integer
-from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
-from deq_keras.layers.monotone.circular_convolution import (
+from deq_keras.core.serialization import Config
+from deq_keras.layers.circular_convolution import (
     convolve,
     convolve_transpose,
     spectrum,
 )
+from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
 from deq_keras.layers.monotone.monotone_cell import MonotoneCell
 from deq_keras.layers.monotone.tier import Tier
 
@@ -29,7 +33,9 @@ class MonotoneImageCell(MonotoneCell):
         **kwargs: Arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, filters, num_halvings, m, activation, **kwargs):
+    def __init__(
+        self, filters: int, num_halvings: int, m: float, activation: Any, **kwargs: Any
+    ) -> None:
         super().__init__(m, activation, **kwargs)
         self.num_halvings = num_halvings
         self.projection = keras.layers.Conv2D(
@@ -41,7 +47,7 @@ class MonotoneImageCell(MonotoneCell):
             dtype=self.solver_dtype,
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         if len(input_shape) != 4 or None in input_shape[1:]:
             raise ValueError(
                 f"Cell '{self.name}' expects images (batch, height, width, channels) "
@@ -59,20 +65,20 @@ class MonotoneImageCell(MonotoneCell):
             )
         self.projection.build(input_shape)
 
-    def projected(self, inputs):
+    def project_inputs(self, inputs: Any) -> Any:
         """Returns U x + b on the grid of the state."""
         if not self.built:
             self.build(tuple(inputs.shape))
         return self.projection(_with_border(inputs))
 
-    def size_of_tier(self, index):
+    def size_of_tier(self, index: int) -> tuple[int, ...]:
         """Returns height and width of a tier of the state. Tier 0 is the finest."""
         return tuple(side // 2**index + 2 for side in self.image_size)
 
-    def constrained(self, leaf):
+    def constrain(self, leaf: Any) -> Any:
         return _with_border(leaf[:, 1:-1, 1:-1])
 
-    def input_norm(self):
+    def input_norm(self) -> float:
         matrices = spectrum(self.projection.kernel, *self.size_of_tier(0))
         return float(np.linalg.norm(matrices, 2, axis=(-2, -1)).max())
 
@@ -124,7 +130,14 @@ class MonotoneConvCell(MonotoneImageCell):
     - Winston and Kolter (2020), "Monotone operator equilibrium networks", section 5.
     """
 
-    def __init__(self, filters, m=1.0, activation="relu", sign=1, **kwargs):
+    def __init__(
+        self,
+        filters: int,
+        m: float = 1.0,
+        activation: Any = "relu",
+        sign: int = 1,
+        **kwargs: Any,
+    ) -> None:
         self.filters = check_count("filters", filters)
         super().__init__(self.filters, 0, m, activation, **kwargs)
         self.sign = check_integer("sign", sign, -1, 1)
@@ -139,7 +152,7 @@ class MonotoneConvCell(MonotoneImageCell):
             dtype=self.dtype_policy,
         )
 
-    def inject(self, inputs, training=False):
+    def inject(self, inputs: Any, training: bool = False) -> dict[str, Any]:
         """Returns a dict of the state `"bias"`, U x + b, and the kernels `"operator"`.
 
         Args:
@@ -147,22 +160,22 @@ class MonotoneConvCell(MonotoneImageCell):
             training: Boolean. Ignored.
         """
         del training
-        return {"bias": self.projected(inputs), "operator": self.tier.kernels()}
+        return {"bias": self.project_inputs(inputs), "operator": self.tier.kernels()}
 
-    def linear(self, state, operator):
+    def linear(self, state: Any, operator: Any) -> Any:
         return self.tier.linear(state, operator)
 
-    def resolvent(self, operator, alpha):
+    def resolvent(self, operator: Any, alpha: float) -> Callable[[Any], Any]:
         return self.tier.resolvent(operator, alpha, *self.size_of_tier(0))
 
-    def strong_monotonicity(self):
+    def strong_monotonicity(self) -> Any:
         """Returns m, or m - |A|^2 for a negative sign: a scalar tensor."""
         if self.sign == 1:
             return self.m
         matrices = spectrum(self.tier.symmetric.kernel(), *self.size_of_tier(0))
         return self.m - ops.max(ops.norm(matrices, 2, axis=(-2, -1))) ** 2
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "filters": self.filters, "sign": self.sign}
 
 
@@ -214,7 +227,13 @@ class MonotoneMultiscaleCell(MonotoneImageCell):
       appendix E.
     """
 
-    def __init__(self, filters, m=1.0, activation="relu", **kwargs):
+    def __init__(
+        self,
+        filters: tuple[int, ...],
+        m: float = 1.0,
+        activation: Any = "relu",
+        **kwargs: Any,
+    ) -> None:
         self.filters = check_counts("filters", filters)
         num_halvings = len(self.filters) - 1
         super().__init__(self.filters[0], num_halvings, m, activation, **kwargs)
@@ -225,7 +244,7 @@ class MonotoneMultiscaleCell(MonotoneImageCell):
             )
         ]
 
-    def inject(self, inputs, training=False):
+    def inject(self, inputs: Any, training: bool = False) -> dict[str, Any]:
         """Returns a dict of the state `"bias"` and the kernels `"operator"`.
 
         Args:
@@ -233,26 +252,26 @@ class MonotoneMultiscaleCell(MonotoneImageCell):
             training: Boolean. Ignored.
         """
         del training
-        bias = [self.projected(inputs)]
+        bias = [self.project_inputs(inputs)]
         for i, filters in enumerate(self.filters[1:], start=1):
             shape = (ops.shape(inputs)[0], *self.size_of_tier(i), filters)
             bias.append(ops.zeros(shape, dtype=self.solver_dtype))
         return {"bias": bias, "operator": [tier.kernels() for tier in self.tiers]}
 
-    def linear(self, state, operator):
+    def linear(self, state: Any, operator: Any) -> Any:
         products, from_above = [], None
         for tier, maps, kernels in zip(self.tiers, state, operator, strict=True):
             products.append(tier.linear(maps, kernels, from_above))
             from_above = _down(maps, kernels)
         return products
 
-    def resolvent(self, operator, alpha):
+    def resolvent(self, operator: Any, alpha: float) -> Callable[[Any], Any]:
         resolvents = [
             tier.resolvent(kernels, alpha, *self.size_of_tier(i))
             for i, (tier, kernels) in enumerate(zip(self.tiers, operator, strict=True))
         ]
 
-        def resolvent(state):
+        def resolvent(state: Any) -> Any:
             results, from_above = [], None
             for apply, maps, kernels in zip(resolvents, state, operator, strict=True):
                 if from_above is not None:
@@ -264,15 +283,15 @@ class MonotoneMultiscaleCell(MonotoneImageCell):
 
         return resolvent
 
-    def strong_monotonicity(self):
+    def strong_monotonicity(self) -> Any:
         """Returns m."""
         return self.m
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "filters": self.filters}
 
 
-def _down(maps, kernels):
+def _down(maps: Any, kernels: Any) -> Any:
     """Applies C to maps, on the grid of the next tier. Returns `None` without C."""
     if "down" not in kernels:
         return None
@@ -281,5 +300,5 @@ def _down(maps, kernels):
     return ops.pad(lower, ((0, 0), (0, 1), (0, 1), (0, 0)))
 
 
-def _with_border(maps):
+def _with_border(maps: Any) -> Any:
     return ops.pad(maps, ((0, 0), (1, 1), (1, 1), (0, 0)))

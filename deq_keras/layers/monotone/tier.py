@@ -1,19 +1,22 @@
 """The kernels and operators of one tier of maps of a monotone convolutional cell."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops
 
 from deq_keras.core.structure import wide_dtype
-from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
-from deq_keras.layers.monotone.circular_convolution import (
+from deq_keras.layers.circular_convolution import (
+    apply_matrices,
     convolve,
     convolve_transpose,
-    decimated,
-    filtered,
-    half,
+    decimate,
+    num_columns,
     spectrum,
 )
+from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
 
 # Lower bound of the norm, which avoids division by zero.
 _SMALLEST_NORM = 1e-12
@@ -28,7 +31,7 @@ class ScaledKernel(keras.layers.Layer):
         **kwargs: Arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, channels, filters, **kwargs):
+    def __init__(self, channels: int, filters: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.direction = self.add_weight(
             (3, 3, channels, filters),
@@ -41,7 +44,7 @@ class ScaledKernel(keras.layers.Layer):
         )
         self.built = True
 
-    def kernel(self):
+    def kernel(self) -> Any:
         """Returns the kernel `(3, 3, channels, filters)`, in float32 or float64."""
         dtype = wide_dtype(self.compute_dtype)
         direction = ops.cast(self.direction, dtype)
@@ -63,7 +66,14 @@ class Tier(keras.layers.Layer):
         **kwargs: Arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, filters, next_filters, m, sign=1, **kwargs):
+    def __init__(
+        self,
+        filters: int,
+        next_filters: int | None,
+        m: float,
+        sign: int = 1,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.m = m
         self.sign = sign
@@ -78,7 +88,7 @@ class Tier(keras.layers.Layer):
             )
         self.built = True
 
-    def kernels(self):
+    def kernels(self) -> dict[str, Any]:
         """Returns a dict of the kernels: `"symmetric"`, A; `"skew"`, B - B^T; and
         `"down"`, C."""
         b = self.skew.kernel()
@@ -88,7 +98,7 @@ class Tier(keras.layers.Layer):
             kernels["down"] = self.down.kernel()
         return kernels
 
-    def linear(self, maps, kernels, from_above=None):
+    def linear(self, maps: Any, kernels: Any, from_above: Any = None) -> Any:
         """Applies W to the maps of this tier.
 
         Args:
@@ -108,7 +118,9 @@ class Tier(keras.layers.Layer):
             product = product - convolve_transpose(lower, kernels["down"], strides=2)
         return product
 
-    def resolvent(self, kernels, alpha, height, width):
+    def resolvent(
+        self, kernels: Any, alpha: float, height: int, width: int
+    ) -> Callable[[Any], Any]:
         """Returns the function from maps z to (I + alpha (I - W))^-1 z.
 
         Args:
@@ -117,7 +129,7 @@ class Tier(keras.layers.Layer):
             height: Positive integer. Height of the maps.
             width: Positive integer. Width of the maps.
         """
-        columns = width if "down" in kernels else half(width)
+        columns = width if "down" in kernels else num_columns(width)
         a = spectrum(kernels["symmetric"], height, width)[:, :columns]
         skew = spectrum(kernels["skew"], height, width)[:, :columns]
         identity = tf.eye(a.shape[-1], dtype=a.dtype)
@@ -127,10 +139,12 @@ class Tier(keras.layers.Layer):
         )
         if "down" in kernels:
             return _woodbury(inverted, kernels["down"], alpha, height, width)
-        return lambda maps: filtered(maps, inverted)
+        return lambda maps: apply_matrices(maps, inverted)
 
 
-def _woodbury(inverted, kernel, alpha, height, width):
+def _woodbury(
+    inverted: Any, kernel: Any, alpha: float, height: int, width: int
+) -> Callable[[Any], Any]:
     """Returns the function z -> (D + alpha C^T C)^-1 z, given the spectrum of D^-1.
 
     C skips positions, which mixes frequencies, but C D^-1 C^T is a convolution:
@@ -138,14 +152,14 @@ def _woodbury(inverted, kernel, alpha, height, width):
         (D + alpha C^T C)^-1 = D^-1 - alpha D^-1 C^T (I + alpha C D^-1 C^T)^-1 C D^-1
     """
     c = spectrum(kernel, height, width)
-    between = decimated(tf.matmul(c, inverted, transpose_a=True) @ c)
+    between = decimate(tf.matmul(c, inverted, transpose_a=True) @ c)
     identity = tf.eye(between.shape[-1], dtype=between.dtype)
     core = tf.linalg.inv(identity + alpha * between)
 
-    def resolvent(maps):
-        maps = filtered(maps, inverted)
-        lower = filtered(convolve(maps, kernel, strides=2), core)
+    def resolvent(maps: Any) -> Any:
+        maps = apply_matrices(maps, inverted)
+        lower = apply_matrices(convolve(maps, kernel, strides=2), core)
         correction = convolve_transpose(lower, kernel, strides=2)
-        return maps - alpha * filtered(correction, inverted)
+        return maps - alpha * apply_matrices(correction, inverted)
 
     return resolvent

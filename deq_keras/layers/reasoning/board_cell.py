@@ -1,12 +1,14 @@
 """The reasoning cell with means over rows, columns and boxes of a board."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count, check_positive
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.equilibrium import EquilibriumCell
-from deq_keras.layers.reasoning.board_embedding import checked_sides
+from deq_keras.layers.reasoning.board_embedding import check_board_sides
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -61,12 +63,18 @@ class BoardCell(EquilibriumCell):
     - Palm et al. (2018), "Recurrent Relational Networks".
     """
 
-    def __init__(self, units, box_shape=None, step=0.2, **kwargs):
+    def __init__(
+        self,
+        units: int,
+        box_shape: tuple[int, int] | None = None,
+        step: float = 0.2,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.units = check_count("units", units)
         self.box_shape = None
         if box_shape is not None:
-            self.box_shape = checked_sides("box_shape", box_shape)
+            self.box_shape = check_board_sides("box_shape", box_shape)
         self.step = check_positive("step", step)
         groups = ("squares", "rows", "columns", "boxes")
         self.of_groups = [self._dense(name) for name in groups[: 4 if box_shape else 3]]
@@ -76,7 +84,7 @@ class BoardCell(EquilibriumCell):
         self.residual3 = self._dense("residual3")
         self.residual4 = self._dense("residual4")
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         batch, *board, channels = input_shape
         is_valid = len(board) == 2 and None not in (*board, channels)
         if is_valid and self.box_shape is not None:
@@ -94,7 +102,9 @@ class BoardCell(EquilibriumCell):
         for layer in (*self.of_groups, *residuals):
             layer.build((batch, *board, self.units))
 
-    def inject(self, inputs, training=False, mask=None):
+    def inject(
+        self, inputs: Any, training: bool = False, mask: Any = None
+    ) -> dict[str, Any]:
         """Returns the first layer's projection of the inputs, and the padding mask.
 
         Args:
@@ -118,24 +128,29 @@ class BoardCell(EquilibriumCell):
             injection["shares"] = [ops.maximum(share, 1e-3) for share in shares]
         return injection
 
-    def initial_state(self, injection):
+    def initial_state(self, injection: Any) -> Any:
         """Returns a state of zeros."""
         return ops.zeros_like(injection["inputs"])
 
-    def call(self, state, injection):
-        mask = injection.get("mask")
-        hidden = ops.relu(
-            injection["inputs"] + self._heard(state, injection.get("shares"))
-        )
+    def call(self, state: Any, injection: Any) -> Any:
+        mask, means = injection.get("mask"), self._means(state)
+        if mask is not None:
+            pairs = zip(means, injection["shares"], strict=True)
+            means = [mean / share for mean, share in pairs]
+        heard = [layer(mean) for layer, mean in zip(self.of_groups, means, strict=True)]
+        if self.box_shape is not None:
+            height, width = self.box_shape
+            heard[-1] = ops.repeat(ops.repeat(heard[-1], height, 1), width, 2)
+        hidden = ops.relu(injection["inputs"] + sum(heard))
         hidden = ops.relu(hidden + self.residual2(ops.relu(self.residual1(hidden))))
         change = self.residual4(ops.relu(self.residual3(hidden)))
         after = ops.tanh(state + self.step * change)
         return after if mask is None else after * mask
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, BoardCell)}
 
-    def _dense(self, name, use_bias=False):
+    def _dense(self, name: str, use_bias: bool = False) -> Any:
         return keras.layers.Dense(
             self.units,
             use_bias=use_bias,
@@ -144,19 +159,7 @@ class BoardCell(EquilibriumCell):
             dtype=self.dtype_policy,
         )
 
-    def _heard(self, state, shares):
-        """Returns the first layer's projection of each square and its groups, without
-        the input, `(batch, rows, columns, units)`."""
-        means = self._means(state)
-        if shares is not None:
-            means = [mean / share for mean, share in zip(means, shares, strict=True)]
-        heard = [layer(mean) for layer, mean in zip(self.of_groups, means, strict=True)]
-        if self.box_shape is not None:
-            height, width = self.box_shape
-            heard[-1] = ops.repeat(ops.repeat(heard[-1], height, 1), width, 2)
-        return sum(heard)
-
-    def _means(self, tensor):
+    def _means(self, tensor: Any) -> Any:
         """Returns a list of a tensor and its means over rows, columns and boxes."""
         rows, columns = (ops.mean(tensor, axis, keepdims=True) for axis in (2, 1))
         if self.box_shape is None:

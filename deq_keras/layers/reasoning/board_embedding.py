@@ -1,10 +1,12 @@
 """Embeds the tokens of a board and the positions of its squares."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count, check_counts
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -51,14 +53,21 @@ class BoardEmbedding(keras.layers.Layer):
       Networks".
     """
 
-    def __init__(self, vocabulary_size, units, board_shape, box_shape=None, **kwargs):
+    def __init__(
+        self,
+        vocabulary_size: int,
+        units: int,
+        board_shape: tuple[int, int],
+        box_shape: tuple[int, int] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.vocabulary_size = check_count("vocabulary_size", vocabulary_size)
         self.units = check_count("units", units)
-        self.board_shape = checked_sides("board_shape", board_shape)
+        self.board_shape = check_board_sides("board_shape", board_shape)
         self.box_shape = None
         if box_shape is not None:
-            self.box_shape = checked_sides("box_shape", box_shape)
+            self.box_shape = check_board_sides("box_shape", box_shape)
             pairs = zip(self.board_shape, self.box_shape, strict=True)
             if any(side % part for side, part in pairs):
                 raise ValueError(
@@ -66,7 +75,7 @@ class BoardEmbedding(keras.layers.Layer):
                     f"board_shape={self.board_shape}, box_shape={self.box_shape}."
                 )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         if tuple(input_shape[1:]) != self.board_shape:
             raise ValueError(
                 f"'{self.name}' expects boards of shape (batch, "
@@ -87,7 +96,7 @@ class BoardEmbedding(keras.layers.Layer):
             for name, size in tables.items()
         ]
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         dtype = keras.backend.standardize_dtype(inputs.dtype)
         if "int" not in dtype:
             raise ValueError(
@@ -97,24 +106,24 @@ class BoardEmbedding(keras.layers.Layer):
         tokens, rows, columns, *boxes = self.tables
         embedded = ops.take(tokens, inputs, axis=0)
         embedded = embedded + rows[:, None] + columns
-        for table in boxes:
+        if self.box_shape is not None:
             (num_rows, num_columns), (height, width) = self.board_shape, self.box_shape
             across = num_columns // width
             box_of_square = [
                 [r // height * across + c // width for c in range(num_columns)]
                 for r in range(num_rows)
             ]
-            embedded = embedded + ops.take(table, box_of_square, axis=0)
+            embedded = embedded + ops.take(boxes[0], box_of_square, axis=0)
         return self.units**0.5 * embedded
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return (*input_shape, self.units)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, BoardEmbedding)}
 
 
-def checked_sides(name, shape):
+def check_board_sides(name: str, shape: Any) -> tuple[int, ...]:
     """Returns `shape` as a tuple `(rows, columns)` of positive integers."""
     shape = check_counts(name, shape)
     if len(shape) != 2:

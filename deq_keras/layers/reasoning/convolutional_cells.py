@@ -1,5 +1,7 @@
 """Reasoning cells of convolutions, which see the inputs at every evaluation."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -10,6 +12,7 @@ from deq_keras.core.checks import (
     check_integer,
     check_positive,
 )
+from deq_keras.core.serialization import Config
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.reasoning.token_cell import on_sphere
 
@@ -39,8 +42,13 @@ class ConvolutionalCell(EquilibriumCell):
     """
 
     def __init__(
-        self, filters, rank, block_window, last_initializer="he_uniform", **kwargs
-    ):
+        self,
+        filters: int,
+        rank: int,
+        block_window: int,
+        last_initializer: Any = "he_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = check_count("filters", filters)
         self.rank = check_integer("rank", rank, 1, 2)
@@ -50,7 +58,9 @@ class ConvolutionalCell(EquilibriumCell):
         self.residual3 = self._convolution("residual3", block_window)
         self.residual4 = self._convolution("residual4", block_window, last_initializer)
 
-    def _convolution(self, name, size, initializer="he_uniform"):
+    def _convolution(
+        self, name: str, size: int, initializer: Any = "he_uniform"
+    ) -> Any:
         return _CONVOLUTIONS[self.rank](
             self.filters,
             size,
@@ -61,7 +71,7 @@ class ConvolutionalCell(EquilibriumCell):
             dtype=self.dtype_policy,
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         *positions, channels = input_shape
         if len(positions) != self.rank + 1 or channels is None:
             axes = "length" if self.rank == 1 else "height, width"
@@ -79,7 +89,9 @@ class ConvolutionalCell(EquilibriumCell):
         ):
             layer.build((*positions, self.filters))
 
-    def inject(self, inputs, training=False, mask=None):
+    def inject(
+        self, inputs: Any, training: bool = False, mask: Any = None
+    ) -> dict[str, Any]:
         """Returns the first convolution of the inputs, and the padding mask.
 
         Args:
@@ -104,13 +116,13 @@ class ConvolutionalCell(EquilibriumCell):
         kernel = ops.cast(self.recall.kernel, self.compute_dtype)
         injection["kernel"] = kernel[..., : self.filters, :]
         of_inputs = kernel[..., self.filters :, :]
-        return {**injection, "recalled": _convolved(inputs, of_inputs)}
+        return {**injection, "recalled": _convolve(inputs, of_inputs)}
 
-    def initial_state(self, injection):
+    def initial_state(self, injection: Any) -> Any:
         """Returns a state of zeros."""
         return ops.zeros_like(injection["recalled"])
 
-    def blocks(self, state, injection):
+    def blocks(self, state: Any, injection: Any) -> Any:
         """Returns
 
             h = relu(W0 * [z, x])
@@ -119,14 +131,14 @@ class ConvolutionalCell(EquilibriumCell):
         and W4 * relu(W3 * h), both `(batch, *positions, filters)`.
         """
         mask = injection.get("mask")
-        hidden = _convolved(state, injection["kernel"]) + injection["recalled"]
-        hidden = _kept(ops.relu(hidden), mask)
-        inner = _kept(ops.relu(self.residual1(hidden)), mask)
-        hidden = _kept(ops.relu(hidden + self.residual2(inner)), mask)
-        inner = _kept(ops.relu(self.residual3(hidden)), mask)
+        hidden = _convolve(state, injection["kernel"]) + injection["recalled"]
+        hidden = _zero_padding(ops.relu(hidden), mask)
+        inner = _zero_padding(ops.relu(self.residual1(hidden)), mask)
+        hidden = _zero_padding(ops.relu(hidden + self.residual2(inner)), mask)
+        inner = _zero_padding(ops.relu(self.residual3(hidden)), mask)
         return hidden, self.residual4(inner)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "filters": self.filters, "rank": self.rank}
 
 
@@ -186,15 +198,17 @@ class RecallCell(ConvolutionalCell):
 
     reach = 5
 
-    def __init__(self, filters, rank=2, activation="relu6", **kwargs):
+    def __init__(
+        self, filters: int, rank: int = 2, activation: str = "relu6", **kwargs: Any
+    ) -> None:
         super().__init__(filters, rank, block_window=3, **kwargs)
         self.activation = check_choice("activation", activation, _ACTIVATIONS)
 
-    def call(self, state, injection):
+    def call(self, state: Any, injection: Any) -> Any:
         hidden, change = self.blocks(state, injection)
         return _ACTIVATIONS[self.activation](hidden + change)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "activation": self.activation}
 
 
@@ -249,25 +263,32 @@ class AutomatonCell(ConvolutionalCell):
 
     reach = 1
 
-    def __init__(self, filters, rank=2, step=0.2, leak=0.1, **kwargs):
+    def __init__(
+        self,
+        filters: int,
+        rank: int = 2,
+        step: float = 0.2,
+        leak: float = 0.1,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             filters, rank, block_window=1, last_initializer="zeros", **kwargs
         )
         self.step = check_positive("step", step)
         self.leak = check_fraction("leak", leak)
 
-    def call(self, state, injection):
+    def call(self, state: Any, injection: Any) -> Any:
         _, change = self.blocks(state, injection)
         return ops.tanh((1.0 - self.leak) * state + self.step * change)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "step": self.step, "leak": self.leak}
 
 
-def _convolved(tensor, kernel):
+def _convolve(tensor: Any, kernel: Any) -> Any:
     return ops.conv(tensor, kernel, padding="same")
 
 
-def _kept(hidden, mask):
+def _zero_padding(hidden: Any, mask: Any) -> Any:
     # Zeroes padding, so that values cannot travel through it.
     return hidden if mask is None else hidden * mask

@@ -1,19 +1,20 @@
 """Reasoning cells that mix tokens: by attention, or by a perceptron over tokens."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.equilibrium import EquilibriumCell
 
 _EPSILON = 1e-5
 
 
-def on_sphere(tensor):
+def on_sphere(tensor: Any) -> Any:
     """Scales each vector of the last axis to a root mean square of one.
 
     Vectors with a root mean square far below `sqrt(1e-5)` stay short, and zero stays
@@ -45,11 +46,11 @@ class GatedMLP(CompositeLayer):
         [Shazeer, 2020](https://arxiv.org/abs/2002.05202).
     """
 
-    def __init__(self, expansion, **kwargs):
+    def __init__(self, expansion: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.expansion = check_count("expansion", expansion)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         features = input_shape[-1]
         hidden = self.expansion * features
         self.inner = self._dense(2 * hidden, "inner")
@@ -57,17 +58,17 @@ class GatedMLP(CompositeLayer):
         self.inner.build((None, features))
         self.outer.build((None, hidden))
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         # Flattens to a matrix: within a loop, XLA cannot differentiate a product with
         # more axes of unknown sizes.
         rows = ops.reshape(inputs, (-1, self.outer.units))
         gate, values = ops.split(self.inner(rows), 2, axis=-1)
         return ops.reshape(self.outer(ops.silu(gate) * values), ops.shape(inputs))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "expansion": self.expansion}
 
-    def _dense(self, units, name):
+    def _dense(self, units: int, name: str) -> Any:
         return keras.layers.Dense(
             units,
             use_bias=False,
@@ -90,18 +91,20 @@ class TokenCell(EquilibriumCell):
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
     """
 
-    def __init__(self, units, num_blocks=2, expansion=2, **kwargs):
+    def __init__(
+        self, units: int, num_blocks: int = 2, expansion: int = 2, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.units = check_count("units", units)
         self.num_blocks = check_count("num_blocks", num_blocks)
         self.expansion = check_count("expansion", expansion)
 
-    def make_mixing(self, name, shape):
+    def make_mixing(self, name: str, shape: Any) -> Any:
         """Returns the layer that mixes the tokens of a block, built for tokens of shape
         `(batch, tokens, units)`."""
         raise NotImplementedError
 
-    def mix(self, mixing, tokens, mask):
+    def mix(self, mixing: Any, tokens: Any, mask: Any) -> Any:
         """Returns the residual update that the mixing layer adds to the tokens.
 
         Args:
@@ -111,7 +114,7 @@ class TokenCell(EquilibriumCell):
         """
         raise NotImplementedError
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         batch, *positions, units = input_shape
         if not positions or units != self.units:
             raise ValueError(
@@ -125,7 +128,9 @@ class TokenCell(EquilibriumCell):
             self.mixings.append(self.make_mixing(f"mixing{i}", shape))
             self.perceptrons.append(self.make_perceptron(f"perceptron{i}", shape))
 
-    def inject(self, inputs, training=False, mask=None):
+    def inject(
+        self, inputs: Any, training: bool = False, mask: Any = None
+    ) -> dict[str, Any]:
         """Returns the inputs and the padding mask.
 
         Args:
@@ -145,11 +150,11 @@ class TokenCell(EquilibriumCell):
             injection["mask"] = ops.cast(mask, self.compute_dtype)
         return injection
 
-    def initial_state(self, injection):
+    def initial_state(self, injection: Any) -> Any:
         """Returns a state of zeros."""
         return ops.zeros_like(injection["inputs"])
 
-    def call(self, state, injection):
+    def call(self, state: Any, injection: Any) -> Any:
         # Boards of any rank become a sequence of tokens, and back.
         shape = ops.shape(state)
         mask = injection.get("mask")
@@ -161,13 +166,13 @@ class TokenCell(EquilibriumCell):
             tokens = on_sphere(tokens + perceptron(tokens))
         return ops.reshape(tokens, shape)
 
-    def make_perceptron(self, name, shape):
+    def make_perceptron(self, name: str, shape: Any) -> Any:
         """Returns a `GatedMLP` built for a shape, over its last axis."""
         perceptron = GatedMLP(self.expansion, name=name, dtype=self.dtype_policy)
         perceptron.build(shape)
         return perceptron
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, TokenCell)}
 
 
@@ -224,7 +229,7 @@ class AttentionCell(TokenCell):
       Networks".
     """
 
-    def __init__(self, units, num_heads=4, **kwargs):
+    def __init__(self, units: int, num_heads: int = 4, **kwargs: Any) -> None:
         super().__init__(units, **kwargs)
         self.num_heads = check_count("num_heads", num_heads)
         if self.units % self.num_heads:
@@ -233,7 +238,7 @@ class AttentionCell(TokenCell):
                 f"units={units}, num_heads={num_heads}."
             )
 
-    def make_mixing(self, name, shape):
+    def make_mixing(self, name: str, shape: Any) -> Any:
         attention = keras.layers.MultiHeadAttention(
             self.num_heads,
             self.units // self.num_heads,
@@ -244,12 +249,12 @@ class AttentionCell(TokenCell):
         attention.build(shape, shape)
         return attention
 
-    def mix(self, mixing, tokens, mask):
+    def mix(self, mixing: Any, tokens: Any, mask: Any) -> Any:
         if mask is not None:
             mask = mask[:, None, :]  # (B, 1, tokens): no token attends to padding.
         return mixing(tokens, tokens, attention_mask=mask)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "num_heads": self.num_heads}
 
 
@@ -297,7 +302,7 @@ class MixerCell(TokenCell):
       Networks".
     """
 
-    def make_mixing(self, name, shape):
+    def make_mixing(self, name: str, shape: Any) -> Any:
         batch, num_tokens, units = shape
         if num_tokens is None:
             raise ValueError(
@@ -307,7 +312,7 @@ class MixerCell(TokenCell):
             )
         return self.make_perceptron(name, (batch, units, num_tokens))
 
-    def mix(self, mixing, tokens, mask):
+    def mix(self, mixing: Any, tokens: Any, mask: Any) -> Any:
         if mask is not None:
             tokens = tokens * mask[..., None]
         mixed = mixing(ops.transpose(tokens, (0, 2, 1)))  # (B, units, tokens)

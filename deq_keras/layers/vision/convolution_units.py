@@ -1,10 +1,12 @@
 """Convolutions with batch normalization, for stems and heads."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_count, check_integer, check_rate
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.kernel_initializer import SMALL_NORMAL
 from deq_keras.layers.vision.symmetric_conv import SymmetricConv2D, check_side
 
@@ -50,15 +52,15 @@ class ConvolutionUnit(keras.layers.Layer):
 
     def __init__(
         self,
-        filters,
-        kernel_size,
-        strides=1,
-        use_bias=False,
-        affine=True,
-        relu=True,
-        momentum=0.9,
-        **kwargs,
-    ):
+        filters: int,
+        kernel_size: int,
+        strides: int = 1,
+        use_bias: bool = False,
+        affine: bool = True,
+        relu: bool = True,
+        momentum: float = 0.9,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = check_count("filters", filters)
         self.kernel_size = check_side("kernel_size", kernel_size)
@@ -86,18 +88,18 @@ class ConvolutionUnit(keras.layers.Layer):
             dtype=self.dtype_policy,
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         self.convolution.build(input_shape)
         self.normalization.build(self.compute_output_shape(input_shape))
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         outputs = self.normalization(self.convolution(inputs), training=training)
         return keras.ops.relu(outputs) if self.relu else outputs
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return self.convolution.compute_output_shape(input_shape)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, ConvolutionUnit)}
 
 
@@ -139,7 +141,7 @@ class BottleneckBlock(keras.layers.Layer):
         [He et al., 2016](https://arxiv.org/abs/1512.03385).
     """
 
-    def __init__(self, filters, momentum=0.9, **kwargs):
+    def __init__(self, filters: int, momentum: float = 0.9, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.filters = check_count("filters", filters)
         self.momentum = check_rate("momentum", momentum)
@@ -149,14 +151,15 @@ class BottleneckBlock(keras.layers.Layer):
             self._unit(self.filters, 3, affine=False, name="unit_1"),
             self._unit(outputs, 1, affine=False, relu=False, name="unit_2"),
         ]
-        self.shortcut = None
+        self.shortcut: Any = None
 
-    def _unit(self, *args, **kwargs):
+    def _unit(self, filters: int, kernel_size: int, **options: Any) -> ConvolutionUnit:
+        policy = self.dtype_policy
         return ConvolutionUnit(
-            *args, momentum=self.momentum, dtype=self.dtype_policy, **kwargs
+            filters, kernel_size, momentum=self.momentum, dtype=policy, **options
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         if input_shape[-1] != _EXPANSION * self.filters:
             self.shortcut = self._unit(
                 _EXPANSION * self.filters, 1, relu=False, name="shortcut"
@@ -166,7 +169,7 @@ class BottleneckBlock(keras.layers.Layer):
             unit.build(input_shape)
             input_shape = unit.compute_output_shape(input_shape)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         outputs = inputs
         for unit in self.units:
             outputs = unit(outputs, training=training)
@@ -174,10 +177,10 @@ class BottleneckBlock(keras.layers.Layer):
             inputs = self.shortcut(inputs, training=training)
         return ops.relu(outputs + inputs)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         return (*input_shape[:-1], _EXPANSION * self.filters)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, BottleneckBlock)}
 
 
@@ -220,12 +223,12 @@ class MultiscaleStem(keras.layers.Layer):
 
     def __init__(
         self,
-        filters,
-        num_downsamplings=2,
-        injection_unit=True,
-        momentum=0.9,
-        **kwargs,
-    ):
+        filters: int,
+        num_downsamplings: int = 2,
+        injection_unit: bool = True,
+        momentum: float = 0.9,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = check_count("filters", filters)
         self.num_downsamplings = check_integer(
@@ -251,20 +254,20 @@ class MultiscaleStem(keras.layers.Layer):
             for index, (kernel_size, strides) in enumerate(sizes)
         ]
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         for unit in self.units:
             unit.build(input_shape)
             input_shape = unit.compute_output_shape(input_shape)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         for unit in self.units:
             inputs = unit(inputs, training=training)
         return inputs
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         for unit in self.units:
             input_shape = unit.compute_output_shape(input_shape)
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, MultiscaleStem)}

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from typing import Any
 
 import keras
 from keras import ops
@@ -14,7 +15,7 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.vision.multiscale_fusion import MultiscaleFusion, check_groups
 from deq_keras.layers.vision.residual_block_cell import ResidualBlockCell
@@ -92,19 +93,19 @@ class MultiscaleCell(EquilibriumCell):
 
     def __init__(
         self,
-        filters,
-        expansion=5,
-        groups=4,
-        kernel_size=3,
-        num_blocks=1,
-        dropout_rate=0.0,
-        weight_normalization=True,
-        block_affine=True,
-        fuse_affine=True,
-        post_affine=True,
-        seed=None,
-        **kwargs,
-    ):
+        filters: tuple[int, ...],
+        expansion: float = 5,
+        groups: int = 4,
+        kernel_size: int | list[Any] = 3,
+        num_blocks: int | list[int] = 1,
+        dropout_rate: float = 0.0,
+        weight_normalization: bool = True,
+        block_affine: bool = True,
+        fuse_affine: bool = True,
+        post_affine: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = check_counts("filters", filters)
         self.expansion = check_positive("expansion", expansion)
@@ -119,7 +120,7 @@ class MultiscaleCell(EquilibriumCell):
         self.fuse_affine = check_boolean("fuse_affine", fuse_affine)
         self.post_affine = check_boolean("post_affine", post_affine)
         self.seed = check_seed("seed", seed)
-        kernel_sizes = self._repeated(self.kernel_size)
+        kernel_sizes = self._for_each_scale(self.kernel_size)
         # Draws a different seed for each block.
         seeds = random.Random(self.seed)
         # Uses one list: Keras saves layers in nested lists only since 3.15.
@@ -136,7 +137,7 @@ class MultiscaleCell(EquilibriumCell):
                 name=f"block_{scale}_{index}",
                 dtype=self.dtype_policy,
             )
-            for scale, num_blocks in enumerate(self._repeated(self.num_blocks))
+            for scale, num_blocks in enumerate(self._for_each_scale(self.num_blocks))
             for index in range(num_blocks)
         ]
         self.fusion = MultiscaleFusion(
@@ -149,7 +150,7 @@ class MultiscaleCell(EquilibriumCell):
             dtype=self.dtype_policy,
         )
 
-    def _by_scale(self, check, name, value):
+    def _by_scale(self, check: Any, name: str, value: Any) -> Any:
         """Checks an argument that is a single value or a list with one per scale."""
         if not isinstance(value, (list, tuple)):
             return check(name, value)
@@ -160,24 +161,24 @@ class MultiscaleCell(EquilibriumCell):
             )
         return [check(f"{name}[{scale}]", one) for scale, one in enumerate(value)]
 
-    def _repeated(self, value):
+    def _for_each_scale(self, value: Any) -> Any:
         return value if isinstance(value, list) else [value] * self.num_scales
 
     @property
-    def num_scales(self):
+    def num_scales(self) -> int:
         """Returns the number of feature maps of the state."""
         return len(self.filters)
 
     @property
-    def branches(self):
+    def branches(self) -> Any:
         """Returns the blocks of each scale."""
         blocks = iter(self.blocks)
         return [
             list(itertools.islice(blocks, number))
-            for number in self._repeated(self.num_blocks)
+            for number in self._for_each_scale(self.num_blocks)
         ]
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         batch, height, width, _ = self._check_input(input_shape)
         self.branches[0][0].build(input_shape)
         shapes = []
@@ -189,7 +190,7 @@ class MultiscaleCell(EquilibriumCell):
                     block.build(shapes[-1])
         self.fusion.build(shapes)
 
-    def _check_input(self, shape):
+    def _check_input(self, shape: Any) -> Any:
         step = 2 ** (self.num_scales - 1)
         is_divisible = len(shape) == 4 and not any(
             size and size % step for size in shape[1:3]
@@ -203,7 +204,7 @@ class MultiscaleCell(EquilibriumCell):
             )
         return shape
 
-    def inject(self, inputs, training=False):
+    def inject(self, inputs: Any, training: bool = False) -> dict[str, Any]:
         """Projects the inputs, and fixes kernels and dropout masks for a solve.
 
         Args:
@@ -228,7 +229,7 @@ class MultiscaleCell(EquilibriumCell):
             injection["fusion"] = self.fusion.kernels()
         return injection
 
-    def initial_state(self, injection):
+    def initial_state(self, injection: Any) -> list[Any]:
         """Returns a state of zeros."""
         finest = injection["blocks"][0][0]["inputs"]
         batch, height, width, _ = ops.shape(finest)
@@ -239,7 +240,7 @@ class MultiscaleCell(EquilibriumCell):
             for scale, filters in enumerate(self.filters)
         ]
 
-    def call(self, state, injection):
+    def call(self, state: Any, injection: Any) -> Any:
         maps = []
         for feature_map, branch, constants in zip(
             state, self.branches, injection["blocks"]
@@ -249,5 +250,5 @@ class MultiscaleCell(EquilibriumCell):
             maps.append(feature_map)
         return self.fusion(maps, kernels=injection.get("fusion"))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, MultiscaleCell)}

@@ -1,18 +1,16 @@
 """Fusion of feature maps of several resolutions."""
 
 import itertools
+from typing import Any
 
 import keras
 from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_count, check_counts
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, SMALL_NORMAL
-from deq_keras.layers.normalization import (
-    GroupNormalization,
-    WeightNormalizedConv2D,
-    apply_kernel,
-)
+from deq_keras.layers.normalization import GroupNormalization, WeightNormalizedConv2D
+from deq_keras.layers.normalization.normalized_kernel import apply_kernel
 from deq_keras.layers.vision.symmetric_conv import SymmetricConv2D
 
 
@@ -67,13 +65,13 @@ class MultiscaleFusion(keras.layers.Layer):
 
     def __init__(
         self,
-        filters,
-        groups=4,
-        weight_normalization=True,
-        fuse_affine=True,
-        post_affine=True,
-        **kwargs,
-    ):
+        filters: tuple[int, ...],
+        groups: int = 4,
+        weight_normalization: bool = True,
+        fuse_affine: bool = True,
+        post_affine: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = check_counts("filters", filters)
         self.groups = check_groups(groups)
@@ -107,7 +105,7 @@ class MultiscaleFusion(keras.layers.Layer):
             for scale in scales
         ]
 
-    def _sources_and_targets(self):
+    def _sources_and_targets(self) -> Any:
         scales = range(len(self.filters))
         return [
             (source, target)
@@ -117,7 +115,7 @@ class MultiscaleFusion(keras.layers.Layer):
         ]
 
     @property
-    def paths(self):
+    def paths(self) -> Any:
         """Returns the (convolution, norm) pairs from one scale to another, by name."""
         pairs = zip(self.path_layers[::2], self.path_layers[1::2])
         return {
@@ -128,7 +126,7 @@ class MultiscaleFusion(keras.layers.Layer):
             for source, target in self._sources_and_targets()
         }
 
-    def _create_path(self, source, target):
+    def _create_path(self, source: int, target: int) -> Any:
         """Returns alternating convolutions and norms from one scale to another."""
         name = f"{source}_to_{target}"
         if source > target:
@@ -151,12 +149,12 @@ class MultiscaleFusion(keras.layers.Layer):
             layers += [convolution, norm]
         return layers
 
-    def _norm(self, name, groups, affine):
+    def _norm(self, name: str, groups: int, affine: bool) -> Any:
         return GroupNormalization(
             groups, center=affine, scale=affine, name=name, dtype=self.dtype_policy
         )
 
-    def build(self, maps_shape):
+    def build(self, maps_shape: Any) -> None:
         for target, shape in enumerate(maps_shape):
             for source, source_shape in enumerate(maps_shape):
                 if source == target:
@@ -168,13 +166,13 @@ class MultiscaleFusion(keras.layers.Layer):
             self.convolutions[target].build(shape)
             self.norms[target].build(shape)
 
-    def kernels(self):
+    def kernels(self) -> Any:
         """Computes the kernels of the last convolutions for one solve."""
         if not self.weight_normalization:
             return [None] * len(self.filters)
         return [layer.normalized_kernel() for layer in self.convolutions]
 
-    def call(self, maps, kernels=None):
+    def call(self, maps: Any, kernels: Any = None) -> Any:
         if kernels is None:
             kernels = self.kernels()
         fused = []
@@ -188,7 +186,7 @@ class MultiscaleFusion(keras.layers.Layer):
             fused.append(norm(apply_kernel(convolution, ops.relu(total), kernel)))
         return fused
 
-    def _follow(self, source, target, feature_map):
+    def _follow(self, source: int, target: int, feature_map: Any) -> Any:
         path = self.paths[f"{source}_to_{target}"]
         if source > target:
             ((convolution, norm),) = path
@@ -202,14 +200,14 @@ class MultiscaleFusion(keras.layers.Layer):
             feature_map = norm(convolution(feature_map))
         return feature_map
 
-    def compute_output_shape(self, maps_shape):
+    def compute_output_shape(self, maps_shape: Any) -> Any:
         return maps_shape
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, MultiscaleFusion)}
 
 
-def check_groups(groups):
+def check_groups(groups: int) -> int:
     """Returns a positive even integer: the last norms have half as many groups."""
     groups = check_count("groups", groups)
     if groups % 2:

@@ -1,10 +1,12 @@
 """The heads of multiscale equilibrium models."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count, check_counts, check_rate
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import SMALL_NORMAL
@@ -52,7 +54,14 @@ class MultiscaleClassificationHead(CompositeLayer):
         [Wang et al., 2019](https://arxiv.org/abs/1908.07919).
     """
 
-    def __init__(self, num_classes, filters, final_filters, activation=None, **kwargs):
+    def __init__(
+        self,
+        num_classes: int,
+        filters: tuple[int, ...],
+        final_filters: int,
+        activation: Any = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_classes = check_count("num_classes", num_classes)
         self.filters = check_counts("filters", filters)
@@ -90,7 +99,7 @@ class MultiscaleClassificationHead(CompositeLayer):
             dtype=self.fixed_policy(wide_dtype(self.compute_dtype)),
         )
 
-    def build(self, maps_shape):
+    def build(self, maps_shape: Any) -> None:
         if len(maps_shape) != len(self.filters):
             raise ValueError(
                 f"Layer '{self.name}' has `filters` for {len(self.filters)} scales. "
@@ -105,7 +114,7 @@ class MultiscaleClassificationHead(CompositeLayer):
         self.final_unit.build(shape)
         self.classifier.build((shape[0], self.final_filters))
 
-    def call(self, maps, training=None):
+    def call(self, maps: Any, training: bool | None = None) -> Any:
         first, *others = self.blocks
         total = first(maps[0], training=training)
         for block, downsampling, feature_map in zip(
@@ -116,10 +125,10 @@ class MultiscaleClassificationHead(CompositeLayer):
             )
         return self.classifier(self.pooling(self.final_unit(total, training=training)))
 
-    def compute_output_shape(self, maps_shape):
+    def compute_output_shape(self, maps_shape: Any) -> Any:
         return (maps_shape[0][0], self.num_classes)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             **arguments_of(self, MultiscaleClassificationHead),
@@ -169,13 +178,13 @@ class MultiscaleSegmentationHead(keras.layers.Layer):
 
     def __init__(
         self,
-        num_classes,
-        scale=4,
-        kernel_size=1,
-        activation=None,
-        momentum=0.99,
-        **kwargs,
-    ):
+        num_classes: int,
+        scale: int = 4,
+        kernel_size: int = 1,
+        activation: Any = None,
+        momentum: float = 0.99,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_classes = check_count("num_classes", num_classes)
         self.scale = check_count("scale", scale)
@@ -183,7 +192,7 @@ class MultiscaleSegmentationHead(keras.layers.Layer):
         self.activation = keras.activations.get(activation)
         self.momentum = check_rate("momentum", momentum)
 
-    def build(self, maps_shape):
+    def build(self, maps_shape: Any) -> None:
         channels = sum(shape[-1] for shape in maps_shape)
         self.unit = ConvolutionUnit(
             channels,
@@ -206,7 +215,7 @@ class MultiscaleSegmentationHead(keras.layers.Layer):
         self.unit.build(shape)
         self.classifier.build(shape)
 
-    def call(self, maps, training=None):
+    def call(self, maps: Any, training: bool | None = None) -> Any:
         _, height, width, _ = ops.shape(maps[0])
         # Resize small maps before the convolution, and the logits, which have fewer
         # channels than the features, after it.
@@ -217,7 +226,7 @@ class MultiscaleSegmentationHead(keras.layers.Layer):
         logits = _resize_aligned(logits, self.scale * height, self.scale * width)
         return self.activation(logits)
 
-    def compute_output_shape(self, maps_shape):
+    def compute_output_shape(self, maps_shape: Any) -> Any:
         batch, *sizes, _ = maps_shape[0]
         return (
             batch,
@@ -225,14 +234,14 @@ class MultiscaleSegmentationHead(keras.layers.Layer):
             self.num_classes,
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             **arguments_of(self, MultiscaleSegmentationHead),
         }
 
 
-def _resize_aligned(feature_map, height, width):
+def _resize_aligned(feature_map: Any, height: Any, width: Any) -> Any:
     """Resizes feature maps bilinearly with aligned corners.
 
     The first and last rows and columns equal the input's, as with PyTorch's
@@ -257,7 +266,7 @@ def _resize_aligned(feature_map, height, width):
     return ops.matmul(columns, feature_map)
 
 
-def _weights(size, old_size, dtype):
+def _weights(size: Any, old_size: Any, dtype: Any) -> Any:
     """Returns the matrix `(size, old_size)` of the weights of old positions."""
     # Integers avoid rounding: |i (old - 1) - j (new - 1)|.
     new_steps = ops.maximum(size - 1, 1)

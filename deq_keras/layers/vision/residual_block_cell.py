@@ -1,5 +1,7 @@
 """The cell with a single residual block."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -10,14 +12,11 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
-from deq_keras.layers.normalization import (
-    GroupNormalization,
-    WeightNormalizedConv2D,
-    apply_kernel,
-)
+from deq_keras.layers.normalization import GroupNormalization, WeightNormalizedConv2D
+from deq_keras.layers.normalization.normalized_kernel import apply_kernel
 from deq_keras.layers.variational_dropout import VariationalDropout
 from deq_keras.layers.vision.symmetric_conv import check_sides
 
@@ -87,17 +86,17 @@ class ResidualBlockCell(EquilibriumCell):
 
     def __init__(
         self,
-        filters,
-        expansion=5,
-        groups=4,
-        kernel_size=3,
-        dropout_rate=0.0,
-        weight_normalization=True,
-        affine=True,
-        kernel_initializer=None,
-        seed=None,
-        **kwargs,
-    ):
+        filters: int,
+        expansion: float = 5,
+        groups: int = 4,
+        kernel_size: int | tuple[int, int] = 3,
+        dropout_rate: float = 0.0,
+        weight_normalization: bool = True,
+        affine: bool = True,
+        kernel_initializer: Any = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = check_count("filters", filters)
         self.expansion = check_positive("expansion", expansion)
@@ -119,7 +118,7 @@ class ResidualBlockCell(EquilibriumCell):
                 f"of `groups`. Received: filters={self.filters}, "
                 f"expansion={self.expansion}, groups={self.groups}."
             )
-        self.projection = None
+        self.projection: Any = None
         cls = (
             WeightNormalizedConv2D if self.weight_normalization else keras.layers.Conv2D
         )
@@ -145,7 +144,9 @@ class ResidualBlockCell(EquilibriumCell):
             dtype=self.dtype_policy,
         )
 
-    def _convolution(self, cls, filters, kernel_size, index, name):
+    def _convolution(
+        self, cls: Any, filters: int, kernel_size: int, index: int, name: str
+    ) -> Any:
         return cls(
             filters,
             kernel_size,
@@ -156,7 +157,7 @@ class ResidualBlockCell(EquilibriumCell):
             dtype=self.dtype_policy,
         )
 
-    def _seeded_initializer(self, index):
+    def _seeded_initializer(self, index: int) -> Any:
         # One initializer object draws the same numbers every time, and the two
         # convolutions have equally many: each layer needs its own seed.
         initializer = self.kernel_initializer
@@ -170,7 +171,7 @@ class ResidualBlockCell(EquilibriumCell):
         config["seed"] = None if seed is None else seed + index
         return type(initializer).from_config(config)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         *spatial, channels = input_shape
         if len(spatial) != 3 or channels is None:
             raise ValueError(
@@ -194,7 +195,7 @@ class ResidualBlockCell(EquilibriumCell):
         ):
             layer.build(shape)
 
-    def inject(self, inputs, training=False):
+    def inject(self, inputs: Any, training: bool = False) -> dict[str, Any]:
         """Projects the inputs, and fixes kernels and dropout mask for a solve.
 
         Args:
@@ -213,7 +214,7 @@ class ResidualBlockCell(EquilibriumCell):
             inputs = self.projection(inputs)
         return {"inputs": inputs, **self.constants(ops.shape(inputs)[0], training)}
 
-    def constants(self, batch_size, training=False):
+    def constants(self, batch_size: Any, training: bool = False) -> dict[str, Any]:
         """Fixes kernels and dropout mask for a solve, like `inject` without inputs.
 
         Args:
@@ -230,11 +231,11 @@ class ResidualBlockCell(EquilibriumCell):
             constants["mask"] = self.dropout.sample_mask(shape, training)
         return constants
 
-    def initial_state(self, injection):
+    def initial_state(self, injection: Any) -> Any:
         """Returns a state of zeros."""
         return ops.zeros_like(injection["inputs"])
 
-    def call(self, state, injection):
+    def call(self, state: Any, injection: Any) -> Any:
         hidden = apply_kernel(self.conv1, state, injection.get("kernel1"))
         hidden = ops.relu(self.norm1(hidden))
         hidden = apply_kernel(self.conv2, hidden, injection.get("kernel2"))
@@ -244,5 +245,5 @@ class ResidualBlockCell(EquilibriumCell):
             hidden = hidden + injection["inputs"]
         return self.norm3(ops.relu(state + self.norm2(hidden)))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, ResidualBlockCell)}

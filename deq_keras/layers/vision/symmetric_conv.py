@@ -1,12 +1,14 @@
 """A convolution that pads all sides equally, and checks of its window."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count
 
 
-def check_side(name, value):
+def check_side(name: str, value: Any) -> int:
     """Returns the side of a window, a positive odd integer.
 
     An odd window has a center and is padded equally on both sides, as in PyTorch. An
@@ -21,7 +23,7 @@ def check_side(name, value):
     return side
 
 
-def check_sides(name, value):
+def check_sides(name: str, value: Any) -> Any:
     """Returns a positive odd integer, or a list or tuple of two of them, as given."""
     if not isinstance(value, (list, tuple)):
         return check_side(name, value)
@@ -70,7 +72,9 @@ class SymmetricConv2D(keras.layers.Conv2D):
     (2, 4, 4, 4)
     """
 
-    def __init__(self, filters, kernel_size, **kwargs):
+    def __init__(
+        self, filters: int, kernel_size: int | tuple[int, int], **kwargs: Any
+    ) -> None:
         fixed = {"padding": "same", "data_format": "channels_last"}
         for name, value in fixed.items():
             given = kwargs.pop(name, None)
@@ -79,14 +83,10 @@ class SymmetricConv2D(keras.layers.Conv2D):
                     f"`{name}` of this layer can only be '{value}'. Leave it out. "
                     f"Received: {name}={given!r}."
                 )
-        super().__init__(
-            check_count("filters", filters),
-            check_sides("kernel_size", kernel_size),
-            **fixed,
-            **kwargs,
-        )
+        sides = check_sides("kernel_size", kernel_size)
+        super().__init__(filters, sides, **fixed, **kwargs)
 
-    def convolution_op(self, inputs, kernel):
+    def convolution_op(self, inputs: Any, kernel: Any) -> Any:
         # Without strides, padding "same" is symmetric and needs no copy.
         if max(self.strides) == 1:
             return super().convolution_op(inputs, kernel)

@@ -1,14 +1,17 @@
 """The DEQ-Transformer up to its hidden states."""
 
+from typing import Any
+
 import keras
 
+from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core.checks import (
     check_count,
     check_integer,
     check_optional_count,
     check_rate,
 )
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers import (
     DEQ,
     AdaptiveEmbedding,
@@ -60,8 +63,7 @@ class DEQTransformerBackbone(LanguageBackbone):
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
         max_iter_jitter: See `DEQ`. Defaults to `0`.
         initial_state: See `DEQ`. Defaults to `"cell"`.
-        name: String. Name of the model. Defaults to `None`.
-        trainable: Boolean. Defaults to `True`.
+        **kwargs: `name` and `trainable`.
 
     Example:
 
@@ -79,29 +81,31 @@ class DEQTransformerBackbone(LanguageBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        hidden_dim,
-        num_heads,
-        intermediate_dim,
+        vocabulary_size: int,
+        hidden_dim: int,
+        num_heads: int,
+        intermediate_dim: int,
         *,
-        embedding_dim=None,
-        cutoffs=(),
-        div_val=1,
-        normalize_first=False,
-        memory_length=0,
-        local_size=None,
-        dropout=0.0,
-        attention_dropout=0.0,
-        weight_normalization=True,
-        solver="anderson",
-        gradient="neumann",
-        regularizer="contraction",
-        dtype=None,
-        max_iter_jitter=0,
-        initial_state="cell",
-        name=None,
-        trainable=True,
-    ):
+        embedding_dim: int | None = None,
+        cutoffs: tuple[int, ...] = (),
+        div_val: int = 1,
+        normalize_first: bool = False,
+        memory_length: int = 0,
+        local_size: int | None = None,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        weight_normalization: bool = True,
+        solver: str | Config | solvers.FixedPointSolver = "anderson",
+        gradient: str | Config | gradients.EquilibriumGradient = "neumann",
+        regularizer: str
+        | Config
+        | regularizers.EquilibriumRegularizer
+        | None = "contraction",
+        dtype: str | keras.DTypePolicy | None = None,
+        max_iter_jitter: int = 0,
+        initial_state: str | Config | initial_states.InitialState = "cell",
+        **kwargs: Any,
+    ) -> None:
         # === Layers ===
         hidden_dim = check_count("hidden_dim", hidden_dim)
         embedding_dim = check_optional_count("embedding_dim", embedding_dim)
@@ -148,8 +152,7 @@ class DEQTransformerBackbone(LanguageBackbone):
             embedding_dropout=dropout,
             output_dropout=dropout,
             dtype=dtype,
-            name=name,
-            trainable=trainable,
+            **kwargs,
         )
 
         # === Config ===
@@ -164,11 +167,11 @@ class DEQTransformerBackbone(LanguageBackbone):
         self.attention_dropout = attention_dropout
         self.weight_normalization = cell.weight_normalization
 
-    def get_config(self):
+    def get_config(self) -> Config:
         arguments = arguments_of(self, DEQTransformerBackbone, self.deq)
         return {**arguments, **super().get_config()}
 
     @property
-    def deq(self):
+    def deq(self) -> Any:
         """The equilibrium layer, whose solver, gradient and regularizer may be set."""
         return self.segment_layer.deq

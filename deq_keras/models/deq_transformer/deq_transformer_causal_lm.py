@@ -1,5 +1,7 @@
 """The language model on a DEQ-Transformer, and its preprocessor."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -7,8 +9,9 @@ from deq_keras.models.deq_transformer.deq_transformer_backbone import (
     DEQTransformerBackbone,
 )
 from deq_keras.models.deq_transformer.deq_transformer_presets import PRESETS
-from deq_keras.models.language import LanguageCausalLM, TextPreprocessor
+from deq_keras.models.language import LanguageCausalLM
 from deq_keras.models.language.causal_lm import filled_positions
+from deq_keras.models.language.preprocessor import TextPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -95,12 +98,17 @@ class DEQTransformerCausalLM(LanguageCausalLM):
     preprocessor_cls = DEQTransformerCausalLMPreprocessor
     presets = PRESETS
 
-    def generation_constants(self, max_length):
+    def generation_constants(self, max_length: int) -> Any:
         return self.backbone.deq.cell.constants(max_length + 1)
 
     def read_after(
-        self, embedded, cache=None, num_cached=None, constants=None, mask=None
-    ):
+        self,
+        embedded: Any,
+        cache: Any = None,
+        num_cached: Any = None,
+        constants: Any = None,
+        mask: Any = None,
+    ) -> tuple[Any, Any]:
         deq, inputs = self.backbone.deq, {"inputs": embedded}
         if cache is not None:
             inputs["memory"] = {

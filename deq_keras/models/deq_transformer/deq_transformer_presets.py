@@ -4,7 +4,7 @@ Source: the scripts of `locuslab/deq`, as in `configs/deq_transformer`. Weights 
 in Keras' format do not exist.
 """
 
-from deq_keras.models.kerashub import architecture, trained
+from deq_keras.models.kerashub import architecture, trained_preset
 from deq_keras.regularizers import JacobianRegularizer
 
 _MEDIUM = {
@@ -20,7 +20,9 @@ _MEDIUM = {
 }
 
 PRESETS = {
-    "characters": trained("A layer of width 128, for English text by characters."),
+    "characters": trained_preset(
+        "A layer of width 128, for English text by characters."
+    ),
     "deq_transformer_medium_wikitext103": architecture(
         "97.7 million parameters, for WikiText-103: post-LN.", _MEDIUM
     ),

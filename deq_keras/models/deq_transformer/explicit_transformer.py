@@ -1,5 +1,7 @@
 """The explicit baseline of the DEQ-Transformer: a fixed number of layers."""
 
+from typing import Any
+
 import keras
 
 from deq_keras.core.checks import (
@@ -9,7 +11,7 @@ from deq_keras.core.checks import (
     check_optional_count,
     check_rate,
 )
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers import (
     AdaptiveEmbedding,
     TransformerCell,
@@ -58,27 +60,26 @@ class ExplicitTransformerBackbone(LanguageBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        hidden_dim,
-        num_heads,
-        intermediate_dim,
-        num_layers,
+        vocabulary_size: int,
+        hidden_dim: int,
+        num_heads: int,
+        intermediate_dim: int,
+        num_layers: int,
         *,
-        embedding_dim=None,
-        cutoffs=(),
-        div_val=1,
-        normalize_first=False,
-        memory_length=0,
-        local_size=None,
-        dropout=0.0,
-        attention_dropout=0.0,
-        weight_normalization=None,
-        weight_tied=False,
-        recompute=False,
-        dtype=None,
-        name=None,
-        trainable=True,
-    ):
+        embedding_dim: int | None = None,
+        cutoffs: tuple[int, ...] = (),
+        div_val: int = 1,
+        normalize_first: bool = False,
+        memory_length: int = 0,
+        local_size: int | None = None,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        weight_normalization: bool | None = None,
+        weight_tied: bool = False,
+        recompute: bool = False,
+        dtype: str | keras.DTypePolicy | None = None,
+        **kwargs: Any,
+    ) -> None:
         # === Layers ===
         hidden_dim = check_count("hidden_dim", hidden_dim)
         embedding_dim = check_optional_count("embedding_dim", embedding_dim)
@@ -123,8 +124,7 @@ class ExplicitTransformerBackbone(LanguageBackbone):
             embedding_dropout=dropout,
             output_dropout=dropout,
             dtype=dtype,
-            name=name,
-            trainable=trainable,
+            **kwargs,
         )
 
         # === Config ===
@@ -142,7 +142,7 @@ class ExplicitTransformerBackbone(LanguageBackbone):
         self.weight_tied = weight_tied
         self.recompute = segment_layer.recompute
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **arguments_of(self, ExplicitTransformerBackbone),
             **super().get_config(),

@@ -1,14 +1,17 @@
 """The DEQ-TrellisNet up to its hidden states."""
 
+from typing import Any
+
 import keras
 
+from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core.checks import (
     check_count,
     check_integer,
     check_optional_count,
     check_rate,
 )
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers import (
     DEQ,
     AdaptiveEmbedding,
@@ -70,8 +73,7 @@ class DEQTrellisNetBackbone(LanguageBackbone):
         max_iter_jitter: See `DEQ`. Defaults to `0`.
         initial_state: See `DEQ`. Defaults to `"cell"`.
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
-        name: String. Name of the model. Defaults to `None`.
-        trainable: Boolean. Defaults to `True`.
+        **kwargs: `name` and `trainable`.
 
     Example:
 
@@ -91,31 +93,33 @@ class DEQTrellisNetBackbone(LanguageBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        hidden_dim,
-        intermediate_dim,
+        vocabulary_size: int,
+        hidden_dim: int,
+        intermediate_dim: int,
         *,
-        embedding_dim=None,
-        cutoffs=(),
-        kernel_size=2,
-        dilation_rate=1,
-        cell_shift=1,
-        memory_length=0,
-        token_dropout=0.0,
-        embedding_dropout=0.0,
-        hidden_dropout=0.0,
-        output_dropout=0.0,
-        weight_dropout=0.0,
-        weight_normalization=True,
-        solver="anderson",
-        gradient="neumann",
-        regularizer="contraction",
-        max_iter_jitter=0,
-        initial_state="cell",
-        dtype=None,
-        name=None,
-        trainable=True,
-    ):
+        embedding_dim: int | None = None,
+        cutoffs: tuple[int, ...] = (),
+        kernel_size: int = 2,
+        dilation_rate: int = 1,
+        cell_shift: int = 1,
+        memory_length: int = 0,
+        token_dropout: float = 0.0,
+        embedding_dropout: float = 0.0,
+        hidden_dropout: float = 0.0,
+        output_dropout: float = 0.0,
+        weight_dropout: float = 0.0,
+        weight_normalization: bool = True,
+        solver: str | Config | solvers.FixedPointSolver = "anderson",
+        gradient: str | Config | gradients.EquilibriumGradient = "neumann",
+        regularizer: str
+        | Config
+        | regularizers.EquilibriumRegularizer
+        | None = "contraction",
+        max_iter_jitter: int = 0,
+        initial_state: str | Config | initial_states.InitialState = "cell",
+        dtype: str | keras.DTypePolicy | None = None,
+        **kwargs: Any,
+    ) -> None:
         # === Layers ===
         hidden_dim = check_count("hidden_dim", hidden_dim)
         embedding_dim = check_optional_count("embedding_dim", embedding_dim)
@@ -162,8 +166,7 @@ class DEQTrellisNetBackbone(LanguageBackbone):
             embedding_dropout=embedding_dropout,
             output_dropout=output_dropout,
             dtype=dtype,
-            name=name,
-            trainable=trainable,
+            **kwargs,
         )
 
         # === Config ===
@@ -178,7 +181,7 @@ class DEQTrellisNetBackbone(LanguageBackbone):
         self.dilation_rate = cell.dilation_rate
         self.cell_shift = cell.cell_shift
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **arguments_of(self, DEQTrellisNetBackbone, self.deq),
             "embedding_dropout": self.embedding_dropout.rate,
@@ -187,6 +190,6 @@ class DEQTrellisNetBackbone(LanguageBackbone):
         }
 
     @property
-    def deq(self):
+    def deq(self) -> Any:
         """The equilibrium layer, whose solver, gradient and regularizer may be set."""
         return self.segment_layer.deq

@@ -1,12 +1,15 @@
 """The language model on a DEQ-TrellisNet, and its preprocessor."""
 
+from typing import Any
+
 import keras
 
 from deq_keras.models.deq_trellisnet.deq_trellisnet_backbone import (
     DEQTrellisNetBackbone,
 )
 from deq_keras.models.deq_trellisnet.deq_trellisnet_presets import PRESETS
-from deq_keras.models.language import LanguageCausalLM, TextPreprocessor
+from deq_keras.models.language import LanguageCausalLM
+from deq_keras.models.language.preprocessor import TextPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -66,7 +69,7 @@ class DEQTrellisNetCausalLM(LanguageCausalLM):
     # A cache holds the hidden and cell states and the inputs that the taps reach.
     cache_axis = 1
 
-    def cache_lengths(self, max_length):
+    def cache_lengths(self, max_length: int) -> Any:
         cell = self.backbone.deq.cell
         reach = cell.kernel_size - 1
         return {
@@ -75,12 +78,17 @@ class DEQTrellisNetCausalLM(LanguageCausalLM):
             "inputs": reach,
         }
 
-    def generation_constants(self, max_length):
+    def generation_constants(self, max_length: int) -> Any:
         return self.backbone.deq.cell.constants()
 
     def read_after(
-        self, embedded, cache=None, num_cached=None, constants=None, mask=None
-    ):
+        self,
+        embedded: Any,
+        cache: Any = None,
+        num_cached: Any = None,
+        constants: Any = None,
+        mask: Any = None,
+    ) -> tuple[Any, Any]:
         deq = self.backbone.deq
         # An empty memory lets a text be shorter than the reach of the taps.
         inputs = {"inputs": embedded, "memory": cache or {}}

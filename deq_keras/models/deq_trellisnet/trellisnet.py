@@ -1,5 +1,7 @@
 """TrellisNet, the explicit baseline of the DEQ-TrellisNet."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -10,7 +12,7 @@ from deq_keras.core.checks import (
     check_optional_count,
     check_rate,
 )
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers import (
     AdaptiveEmbedding,
     TrellisCell,
@@ -55,28 +57,27 @@ class TrellisNetBackbone(LanguageBackbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        hidden_dim,
-        intermediate_dim,
-        num_layers,
-        dilations=(1,),
-        auxiliary_frequency=None,
-        recompute=False,
+        vocabulary_size: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        num_layers: int,
+        dilations: tuple[int, ...] = (1,),
+        auxiliary_frequency: int | None = None,
+        recompute: bool = False,
         *,
-        embedding_dim=None,
-        cutoffs=(),
-        kernel_size=2,
-        memory_length=0,
-        token_dropout=0.0,
-        embedding_dropout=0.0,
-        hidden_dropout=0.0,
-        output_dropout=0.0,
-        weight_dropout=0.0,
-        weight_normalization=True,
-        dtype=None,
-        name=None,
-        trainable=True,
-    ):
+        embedding_dim: int | None = None,
+        cutoffs: tuple[int, ...] = (),
+        kernel_size: int = 2,
+        memory_length: int = 0,
+        token_dropout: float = 0.0,
+        embedding_dropout: float = 0.0,
+        hidden_dropout: float = 0.0,
+        output_dropout: float = 0.0,
+        weight_dropout: float = 0.0,
+        weight_normalization: bool = True,
+        dtype: str | keras.DTypePolicy | None = None,
+        **kwargs: Any,
+    ) -> None:
         # === Layers ===
         hidden_dim = check_count("hidden_dim", hidden_dim)
         embedding_dim = check_optional_count("embedding_dim", embedding_dim)
@@ -118,8 +119,7 @@ class TrellisNetBackbone(LanguageBackbone):
             embedding_dropout=embedding_dropout,
             output_dropout=output_dropout,
             dtype=dtype,
-            name=name,
-            trainable=trainable,
+            **kwargs,
         )
 
         # === Config ===
@@ -136,7 +136,7 @@ class TrellisNetBackbone(LanguageBackbone):
         self.auxiliary_frequency = segment_layer.auxiliary_frequency
         self.recompute = segment_layer.recompute
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **arguments_of(self, TrellisNetBackbone),
             "embedding_dropout": self.embedding_dropout.rate,
@@ -144,7 +144,7 @@ class TrellisNetBackbone(LanguageBackbone):
             **super().get_config(),
         }
 
-    def hidden_states(self, token_ids):
+    def hidden_states(self, token_ids: Any) -> Any:
         """Returns the hidden states of the last level, and of levels with a loss.
 
         Args:
@@ -182,24 +182,18 @@ class TrellisNetCausalLM(LanguageCausalLM):
     backbone_cls = TrellisNetBackbone
 
     def __init__(
-        self,
-        backbone,
-        preprocessor=None,
-        tie_weights=True,
-        *,
-        auxiliary_weight=0.1,
-        **kwargs,
-    ):
+        self, backbone: keras.Model, *, auxiliary_weight: float = 0.1, **kwargs: Any
+    ) -> None:
         auxiliary_weight = check_non_negative("auxiliary_weight", auxiliary_weight)
-        super().__init__(backbone, preprocessor, tie_weights, **kwargs)
+        super().__init__(backbone, **kwargs)
         self.auxiliary_weight = auxiliary_weight
 
-    def token_losses(self, token_ids, targets):
+    def token_losses(self, token_ids: Any, targets: Any) -> Any:
         hidden = self.backbone.hidden_states(token_ids)
         losses = [self.softmax(states, targets) for states in hidden]
         return AuxiliaryLoss(self.auxiliary_weight, name="auxiliary_loss")(losses)
 
-    def generate(self, *args, **kwargs):
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
             "A TrellisNetCausalLM does not generate. Use a DEQTrellisNetCausalLM."
         )
@@ -208,7 +202,7 @@ class TrellisNetCausalLM(LanguageCausalLM):
     generate_step = build_cache = call_with_cache = generate
     read_after = generation_constants = generate
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "auxiliary_weight": self.auxiliary_weight}
 
 
@@ -228,15 +222,15 @@ class AuxiliaryLoss(keras.layers.Layer):
         The first of the losses.
     """
 
-    def __init__(self, weight, **kwargs):
+    def __init__(self, weight: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.weight = check_non_negative("weight", weight)
 
-    def call(self, losses, training=False):
+    def call(self, losses: Any, training: bool = False) -> Any:
         first, *others = losses
         if training and others:
             self.add_loss(self.weight * sum(ops.mean(loss) for loss in others))
         return first
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "weight": self.weight}

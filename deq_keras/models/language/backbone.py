@@ -1,5 +1,7 @@
 """The backbone that language models share."""
 
+from typing import Any
+
 import keras
 from keras import ops
 from keras_hub.models import Backbone
@@ -22,8 +24,7 @@ class LanguageBackbone(SegmentReading, PackagedBackbone, Backbone):
         embedding_dropout: Float in `[0, 1)`. Rate of the dropout of the vectors.
         output_dropout: Float in `[0, 1)`. Rate of the dropout of the hidden states.
         dtype: Dtype or policy of all layers.
-        name: String. Name of the model.
-        trainable: Boolean.
+        **kwargs: `name` and `trainable`.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`. A
@@ -38,18 +39,17 @@ class LanguageBackbone(SegmentReading, PackagedBackbone, Backbone):
     """
 
     # `noise_shape` of the dropout. `None`: masks differ between positions.
-    noise_shape = (None, 1, None)
+    noise_shape: tuple[int | None, ...] | None = (None, 1, None)
 
     def __init__(
         self,
-        token_embedding,
-        segment_layer,
-        embedding_dropout,
-        output_dropout,
-        dtype=None,
-        name=None,
-        trainable=True,
-    ):
+        token_embedding: keras.layers.Layer,
+        segment_layer: keras.layers.Layer,
+        embedding_dropout: float,
+        output_dropout: float,
+        dtype: str | keras.DTypePolicy | None = None,
+        **kwargs: Any,
+    ) -> None:
         # === Layers ===
         rates = {
             "embedding_dropout": embedding_dropout,
@@ -72,8 +72,7 @@ class LanguageBackbone(SegmentReading, PackagedBackbone, Backbone):
             inputs=token_ids,
             outputs=dropouts[1](_last(hidden)),
             dtype=dtype,
-            name=name,
-            trainable=trainable,
+            **kwargs,
         )
 
         # === Config ===
@@ -83,7 +82,7 @@ class LanguageBackbone(SegmentReading, PackagedBackbone, Backbone):
         self.vocabulary_size = token_embedding.vocabulary_size
         self.cutoffs = token_embedding.cutoffs
 
-    def call(self, inputs, training=None, mask=None):
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         token_ids, padding_mask = token_ids_of(inputs), padding_mask_of(inputs)
         if padding_mask is None:
             return super().call(token_ids, training=training, mask=mask)
@@ -95,26 +94,26 @@ class LanguageBackbone(SegmentReading, PackagedBackbone, Backbone):
         return self.output_dropout(_last(hidden), training=training)
 
     @property
-    def memory_length(self):
+    def memory_length(self) -> int:
         """Number of remembered positions. Compile the model after you set it."""
         return self.segment_layer.length
 
     @memory_length.setter
-    def memory_length(self, length):
+    def memory_length(self, length: int) -> None:
         self.segment_layer.length = length
 
 
-def token_ids_of(inputs):
+def token_ids_of(inputs: Any) -> Any:
     """Returns the token ids of plain ids or of the outputs of a preprocessor."""
     return inputs["token_ids"] if isinstance(inputs, dict) else inputs
 
 
-def padding_mask_of(inputs):
+def padding_mask_of(inputs: Any) -> Any:
     """Returns the Boolean padding mask of the outputs of a preprocessor, or `None`."""
     mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
     return None if mask is None else ops.cast(mask, "bool")
 
 
-def _last(hidden):
+def _last(hidden: Any) -> Any:
     """Returns the hidden states of the last layer, which come first in a list."""
     return hidden[0] if isinstance(hidden, list) else hidden

@@ -1,14 +1,17 @@
 """The task that language models share."""
 
+from typing import Any
+
 import keras
-import numpy as np
 from keras import ops, tree
 from keras_hub.models import CausalLM
 
 from deq_keras.core.checks import check_boolean, check_count, check_rate
+from deq_keras.core.serialization import Config
 from deq_keras.layers import AdaptiveEmbedding, AdaptiveSoftmax, MixtureSoftmax
 from deq_keras.models.kerashub import RestorableTask, head_dtype_config
 from deq_keras.models.language.backbone import padding_mask_of, token_ids_of
+from deq_keras.models.language.preprocessor import check_prompts
 from deq_keras.models.language.segments import SegmentReading
 
 
@@ -57,17 +60,17 @@ class LanguageCausalLM(SegmentReading, RestorableTask, CausalLM):
 
     def __init__(
         self,
-        backbone,
-        preprocessor=None,
-        tie_weights=True,
+        backbone: keras.Model,
+        preprocessor: keras.layers.Layer | None = None,
+        tie_weights: bool = True,
         *,
-        tie_projections=None,
-        num_experts=1,
-        expert_dropout=0.0,
-        compile=True,
-        name=None,
-        head_dtype=None,
-    ):
+        tie_projections: tuple[bool, ...] | None = None,
+        num_experts: int = 1,
+        expert_dropout: float = 0.0,
+        compile: bool = True,
+        name: str | None = None,
+        head_dtype: Any = None,
+    ) -> None:
         # === Layers ===
         tie_weights = check_boolean("tie_weights", tie_weights)
         num_experts = check_count("num_experts", num_experts)
@@ -84,21 +87,13 @@ class LanguageCausalLM(SegmentReading, RestorableTask, CausalLM):
                 "projections. Leave it out, or use `num_experts=1`. Received: "
                 f"tie_projections={tie_projections}, num_experts={num_experts}."
             )
-        embedding = backbone.token_embedding
-        if num_experts > 1 and (embedding.cutoffs or embedding.has_projections):
-            raise ValueError(
-                "`num_experts` > 1 needs a backbone without `cutoffs` and projections: "
-                "a mixture of softmaxes has one table. Use num_experts=1, or "
-                f"another backbone. Received: num_experts={num_experts}, "
-                f"cutoffs={embedding.cutoffs}, embedding_dim={embedding.embedding_dim}."
-            )
         policy = {"dtype": head_dtype or backbone.dtype_policy, "name": "softmax"}
         if num_experts == 1:
             embedding = _softmax_embedding(backbone, tie_weights)
             softmax = AdaptiveSoftmax(embedding, tie_weights, tie_projections, **policy)
         else:
             softmax = MixtureSoftmax(
-                embedding,
+                backbone.token_embedding,
                 num_experts,
                 tie_weights,
                 dropout_rate=expert_dropout,
@@ -106,12 +101,7 @@ class LanguageCausalLM(SegmentReading, RestorableTask, CausalLM):
             )
 
         # === Functional Model ===
-        inputs = backbone.input
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-        super().__init__(
-            inputs=inputs, outputs=softmax(backbone(inputs)), compile=compile, name=name
-        )
+        super().__init__(backbone, softmax, preprocessor, compile, name)
 
         # === Config ===
         self.softmax = softmax
@@ -119,12 +109,12 @@ class LanguageCausalLM(SegmentReading, RestorableTask, CausalLM):
         self.expert_dropout = expert_dropout
         self.head_dtype = head_dtype and softmax.dtype_policy
 
-    def call(self, inputs, training=None, mask=None):
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         if padding_mask_of(inputs) is None:
             return super().call(token_ids_of(inputs), training=training, mask=mask)
         return self.softmax(self.backbone(inputs, training=training))
 
-    def token_losses(self, token_ids, targets):
+    def token_losses(self, token_ids: Any, targets: Any) -> Any:
         """Returns the symbolic losses of the targets, `(batch, length)`.
 
         Args:
@@ -134,21 +124,26 @@ class LanguageCausalLM(SegmentReading, RestorableTask, CausalLM):
         return self.softmax(self.backbone(token_ids), targets)
 
     @property
-    def segment_layer(self):
+    def segment_layer(self) -> Any:
         """The layer that remembers earlier segments."""
         return self.backbone.segment_layer
 
-    def cache_lengths(self, max_length):
+    def cache_lengths(self, max_length: int) -> Any:
         """Returns the number of positions in each tensor of a cache."""
         return max_length
 
-    def generation_constants(self, max_length):
+    def generation_constants(self, max_length: int) -> Any:
         """Returns tensors that all tokens of texts of this length share."""
         return self.segment_layer.constants(max_length + 1)
 
     def read_after(
-        self, embedded, cache=None, num_cached=None, constants=None, mask=None
-    ):
+        self,
+        embedded: Any,
+        cache: Any = None,
+        num_cached: Any = None,
+        constants: Any = None,
+        mask: Any = None,
+    ) -> tuple[Any, Any]:
         """Computes hidden states after cached positions, outside of training.
 
         Args:
@@ -165,7 +160,7 @@ class LanguageCausalLM(SegmentReading, RestorableTask, CausalLM):
         filled = None if cache is None else filled_positions(cache, num_cached)
         return self.segment_layer.apply_after(embedded, cache, filled, constants, mask)
 
-    def build_cache(self, token_ids, length):
+    def build_cache(self, token_ids: Any, length: Any) -> tuple[Any, Any]:
         """Computes the beginning of prompts.
 
         Args:
@@ -186,7 +181,7 @@ class LanguageCausalLM(SegmentReading, RestorableTask, CausalLM):
         embedded = self.backbone.token_embedding(token_ids[:, :width])
         hidden, read = self.read_after(embedded, mask=is_prompt)
 
-        def window(tensor, size):
+        def window(tensor: Any, size: int) -> Any:
             """Returns the `size` positions before `length`; zeros before a text."""
             padding = [(0, 0)] * len(tensor.shape)
             padding[self.cache_axis] = (size, 0)
@@ -196,7 +191,9 @@ class LanguageCausalLM(SegmentReading, RestorableTask, CausalLM):
         cache = tree.map_structure(window, read, self.cache_lengths(max_length))
         return ops.pad(hidden, ((0, 0), (0, max_length - width), (0, 0))), cache
 
-    def call_with_cache(self, token_ids, cache, cache_update_index, constants=None):
+    def call_with_cache(
+        self, token_ids: Any, cache: Any, cache_update_index: Any, constants: Any = None
+    ) -> tuple[Any, Any, Any]:
         """Computes one new token from the cached previous positions.
 
         Args:
@@ -222,22 +219,27 @@ class LanguageCausalLM(SegmentReading, RestorableTask, CausalLM):
         return self.softmax(hidden), hidden, cache
 
     def generate(
-        self, inputs, max_length=None, stop_token_ids="auto", strip_prompt=False
-    ):
+        self,
+        inputs: Any,
+        max_length: int | None = None,
+        stop_token_ids: Any = "auto",
+        strip_prompt: bool = False,
+    ) -> Any:
         """See `keras_hub.models.CausalLM.generate`.
 
         `stop_token_ids="auto"` is the end token of the tokenizer. Without an end token,
         generation stops at `max_length`.
         """
         if self.preprocessor is None:
-            _check_padding_mask(inputs)
+            if isinstance(inputs, dict):
+                check_prompts(inputs)
         elif stop_token_ids == "auto":
             tokenizer = self.preprocessor.tokenizer
             if getattr(tokenizer, "end_token_id", None) is None:
                 stop_token_ids = None
         return super().generate(inputs, max_length, stop_token_ids, strip_prompt)
 
-    def generate_step(self, inputs, stop_token_ids=None):
+    def generate_step(self, inputs: Any, stop_token_ids: Any = None) -> dict[str, Any]:
         """Generates for one batch of prompts.
 
         Args:
@@ -257,7 +259,7 @@ class LanguageCausalLM(SegmentReading, RestorableTask, CausalLM):
         hidden, cache = self.build_cache(token_ids, index - 1)
         constants = self.generation_constants(max_length)
 
-        def next(prompt, cache, index):
+        def next(prompt: Any, cache: Any, index: Any) -> Any:
             token = ops.slice(prompt, [0, index - 1], [ops.shape(prompt)[0], 1])
             logits, hidden, cache = self.call_with_cache(
                 token, cache, index - 1, constants
@@ -279,14 +281,14 @@ class LanguageCausalLM(SegmentReading, RestorableTask, CausalLM):
             "padding_mask": _until_stop(token_ids, padding_mask, stop_token_ids),
         }
 
-    def get_compile_config(self):
+    def get_compile_config(self) -> Any:
         config = super().get_compile_config()
         if not self.compiled:  # `compile` sets the sampler.
             return config
         sampler = keras.saving.serialize_keras_object(self.sampler)
         return {**config, "sampler": sampler}
 
-    def get_config(self):
+    def get_config(self) -> Config:
         # Only an `AdaptiveSoftmax` holds projections.
         ties = getattr(self.softmax, "tie_projections", None)
         return {
@@ -299,7 +301,7 @@ class LanguageCausalLM(SegmentReading, RestorableTask, CausalLM):
         }
 
 
-def _softmax_embedding(backbone, tie_weights):
+def _softmax_embedding(backbone: Any, tie_weights: bool) -> Any:
     """Returns an embedding whose outputs have the size of the hidden states."""
     embedding, hidden_dim = backbone.token_embedding, backbone.hidden_dim
     if embedding.output_dim == hidden_dim:
@@ -316,7 +318,7 @@ def _softmax_embedding(backbone, tie_weights):
     return AdaptiveEmbedding.from_config({**embedding.get_config(), **config})
 
 
-def filled_positions(cache, num_cached):
+def filled_positions(cache: Any, num_cached: Any) -> Any:
     """Returns a mask `(batch, cache_length)` of the positions that hold a token.
 
     Args:
@@ -329,21 +331,7 @@ def filled_positions(cache, num_cached):
     return ops.broadcast_to(is_filled, (ops.shape(cache)[0], cache_length))
 
 
-def _check_padding_mask(inputs):
-    """Raises `ValueError` if a prompt is empty or fills all positions."""
-    mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
-    if mask is None:
-        return
-    lengths, max_length = np.sum(mask, axis=-1), np.shape(mask)[-1]
-    if np.any(lengths == 0) or np.any(lengths >= max_length):
-        raise ValueError(
-            "A prompt must have at least one token to continue, and leave at least one "
-            "position for what is generated: pad `token_ids` and `padding_mask`. "
-            f"Received: prompts of {lengths} tokens in {max_length} positions."
-        )
-
-
-def _until_stop(token_ids, padding_mask, stop_token_ids):
+def _until_stop(token_ids: Any, padding_mask: Any, stop_token_ids: Any) -> Any:
     """Returns a mask that is false after the first generated stop token."""
     if stop_token_ids is None:
         return ops.ones_like(token_ids, dtype="bool")

@@ -1,7 +1,10 @@
 """Training of language models that computes only the losses of the targets."""
 
+from typing import Any
+
 import keras
 
+from deq_keras.core.serialization import Config
 from deq_keras.metrics import Perplexity
 from deq_keras.models.language.segments import SegmentReading
 
@@ -45,7 +48,7 @@ class NextTokenLossModel(SegmentReading, keras.Model):
     ['loss', 'perplexity']
     """
 
-    def __init__(self, causal_lm, name=None):
+    def __init__(self, causal_lm: keras.Model, name: str | None = None) -> None:
         inputs = {
             key: keras.Input((None,), dtype="int32", name=key)
             for key in ("token_ids", "targets")
@@ -55,44 +58,50 @@ class NextTokenLossModel(SegmentReading, keras.Model):
         self.causal_lm = causal_lm
 
     @staticmethod
-    def examples(token_ids, targets):
+    def examples(token_ids: Any, targets: Any) -> tuple[dict[str, Any], Any]:
         """Returns the data of `fit`. Map this function over a dataset of segments."""
         return {"token_ids": token_ids, "targets": targets}, targets
 
-    def compile(self, optimizer="adam", loss=None, weighted_metrics=None, **kwargs):
+    def compile(
+        self,
+        optimizer: Any = "adam",
+        loss: Any = None,
+        weighted_metrics: Any = None,
+        **kwargs: Any,
+    ) -> None:
         """See `keras.Model.compile`. `loss` is a function of (targets, losses)."""
         super().compile(
             optimizer=optimizer,
-            loss=_given_losses if loss is None else loss,
+            loss=_pass_losses if loss is None else loss,
             weighted_metrics=[Perplexity()]
             if weighted_metrics is None
             else weighted_metrics,
             **kwargs,
         )
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: Config) -> None:
         # Keras does not compile models whose `compile` has other arguments.
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
     @property
-    def segment_layer(self):
+    def segment_layer(self) -> Any:
         """The layer that remembers earlier segments."""
         return self.causal_lm.segment_layer
 
-    def get_config(self):
+    def get_config(self) -> Config:
         causal_lm = keras.saving.serialize_keras_object(self.causal_lm)
         causal_lm.pop("compile_config", None)  # Only this model is trained.
         return {"name": self.name, "causal_lm": causal_lm}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Any:
         config = dict(config)
         causal_lm = keras.saving.deserialize_keras_object(config.pop("causal_lm"))
         return cls(causal_lm, **config)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-def _given_losses(targets, losses):
+def _pass_losses(targets: Any, losses: Any) -> Any:
     del targets
     return losses

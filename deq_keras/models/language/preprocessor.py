@@ -2,8 +2,10 @@
 
 import json
 import pathlib
+from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras_hub.layers import StartEndPacker
 from keras_hub.models import CausalLMPreprocessor
@@ -24,12 +26,12 @@ class TextPreprocessor(PackagedPreprocessor, CausalLMPreprocessor):
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length=1024,
-        add_start_token=True,
-        add_end_token=True,
-        **kwargs,
-    ):
+        tokenizer: Any,
+        sequence_length: int = 1024,
+        add_start_token: bool = True,
+        add_end_token: bool = True,
+        **kwargs: Any,
+    ) -> None:
         own_length = getattr(tokenizer, "sequence_length", None)
         if own_length is not None:
             raise ValueError(
@@ -45,7 +47,7 @@ class TextPreprocessor(PackagedPreprocessor, CausalLMPreprocessor):
             **kwargs,
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         del input_shape
         special_values = {
             f"{name}_value": getattr(self.tokenizer, f"{name}_token_id", None)
@@ -56,7 +58,7 @@ class TextPreprocessor(PackagedPreprocessor, CausalLMPreprocessor):
         )
         self.built = True
 
-    def generate_preprocess(self, x, sequence_length=None):
+    def generate_preprocess(self, x: Any, sequence_length: int | None = None) -> Any:
         """Returns prompts as ids, with free positions for generation. Runs eagerly.
 
         Args:
@@ -82,36 +84,19 @@ class TextPreprocessor(PackagedPreprocessor, CausalLMPreprocessor):
                 "such as that of `Dataset.map`, where their lengths are unknown. "
                 f"Received: x={x}"
             )
-        token_ids = self.tokenizer(tf.reshape(texts, [-1]))
-        lengths = [len(row) for row in token_ids]
-        if self.add_start_token and self.packer.start_value is not None:
-            lengths = [one + len(self.packer.start_value) for one in lengths]
-        if min(lengths) == 0:
-            raise ValueError(
-                "A prompt must have at least one token to continue. Received: an empty "
-                f"text at index {lengths.index(0)}."
-            )
-        longest = max(lengths)
-        if longest >= length:
-            raise ValueError(
-                "A prompt must leave at least one position for what is generated. "
-                f"Received: a prompt of {longest} tokens at index "
-                f"{lengths.index(longest)}, where {length} positions are the limit. "
-                "Shorten the prompt, or pass a larger `max_length` to `generate` or "
-                "`sequence_length` to the preprocessor."
-            )
         token_ids, padding_mask = self.packer(
-            token_ids,
-            sequence_length=length,
+            self.tokenizer(tf.reshape(texts, [-1])),
+            sequence_length=check_count("sequence_length", length),
             add_start_value=self.add_start_token,
             add_end_value=False,
         )
         outputs = {"token_ids": token_ids, "padding_mask": padding_mask}
+        check_prompts(outputs)
         if texts.shape.rank == 0:
             return {name: values[0] for name, values in outputs.items()}
         return outputs
 
-    def generate_postprocess(self, x):
+    def generate_postprocess(self, x: Any) -> Any:
         """Returns the texts of ids, without padding and special tokens.
 
         Args:
@@ -128,7 +113,7 @@ class TextPreprocessor(PackagedPreprocessor, CausalLMPreprocessor):
         return self.tokenizer.detokenize(tf.ragged.boolean_mask(token_ids, mask))
 
     # KerasHub's two methods fail for tokenizers without files, such as one of bytes.
-    def save_to_preset(self, preset_dir):
+    def save_to_preset(self, preset_dir: str | pathlib.Path) -> Any:
         """See `keras_hub.models.Preprocessor.save_to_preset`."""
         if self.tokenizer.file_assets is not None:
             return super().save_to_preset(preset_dir)
@@ -137,6 +122,26 @@ class TextPreprocessor(PackagedPreprocessor, CausalLMPreprocessor):
         config = json.dumps(keras.saving.serialize_keras_object(self), indent=4)
         (folder / self.config_file).write_text(config, encoding="utf-8")
 
-    def load_preset_assets(self, preset):
+    def load_preset_assets(self, preset: str) -> None:
         if self.tokenizer.file_assets is not None:
             super().load_preset_assets(preset)
+
+
+def check_prompts(inputs: Any) -> None:
+    """Raises `ValueError` if a prompt is empty or fills all positions.
+
+    Args:
+        inputs: Dict with or without a `"padding_mask"`, `(batch, max_length)`.
+    """
+    mask = inputs.get("padding_mask")
+    if mask is None:
+        return
+    lengths, max_length = np.sum(mask, axis=-1), np.shape(mask)[-1]
+    if np.any(lengths == 0) or np.any(lengths >= max_length):
+        raise ValueError(
+            "A prompt must have at least one token to continue, and leave at least one "
+            "position for what is generated. Shorten the prompt; pass a larger "
+            "`max_length` to `generate` or `sequence_length` to the preprocessor; or "
+            "pad `token_ids` and `padding_mask`. "
+            f"Received: prompts that fill {lengths} of {max_length} positions."
+        )

@@ -2,6 +2,8 @@
 
 import contextlib
 import warnings
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +14,10 @@ from deq_keras.layers.language.memory_layer import OTHER_ROWS
 _DEFAULT_BATCH_SIZE = 32  # Keras uses it for arrays.
 
 
-class SegmentReading:
+_Model: Any = object  # The models that the mixin precedes have its attributes.
+
+
+class SegmentReading(_Model):
     """Mixin of models whose `segment_layer` remembers the previous segments.
 
     `fit` and `evaluate` read consecutive batches as consecutive segments of the same
@@ -26,17 +31,24 @@ class SegmentReading:
     which the preprocessor reads as an independent text.
     """
 
-    def reset_memory(self):
+    def reset_memory(self) -> None:
         """Empties the memory: the next call starts new texts."""
         self.segment_layer.reset_memory()
 
-    def reset_metrics(self):
+    def reset_metrics(self) -> None:
         """Resets metrics and memory. Keras calls this at the start of every epoch and
         evaluation."""
         super().reset_metrics()
         self.reset_memory()
 
-    def fit(self, x=None, y=None, batch_size=None, *args, **kwargs):
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         """See `keras.Model.fit`, and `SegmentReading` for the batches."""
         if self.segment_layer.length:
             # KerasHub's models make a dataset of arrays, and never shuffle it.
@@ -52,19 +64,26 @@ class SegmentReading:
         with _short_errors():
             return super().fit(x, y, batch_size, *args, **kwargs)
 
-    def evaluate(self, x=None, y=None, batch_size=None, *args, **kwargs):
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         """See `keras.Model.evaluate`, and `SegmentReading` for the batches."""
         if self.segment_layer.length and not kwargs.get("_use_cached_eval_dataset"):
             _check_segments(x, batch_size)
         with _short_errors():
             return super().evaluate(x, y, batch_size, *args, **kwargs)
 
-    def test_step(self, data):
+    def test_step(self, data: Any) -> Any:
         with self.segment_layer.reading_segments():
             return super().test_step(data)
 
     @contextlib.contextmanager
-    def reading_segments(self):
+    def reading_segments(self) -> Iterator[None]:
         """Returns a scope in which calls and `predict` continue the previous segments.
         It starts with an empty memory."""
         self.reset_memory()
@@ -77,7 +96,7 @@ class SegmentReading:
 
 
 @contextlib.contextmanager
-def _short_errors():
+def _short_errors() -> Iterator[None]:
     """Replaces TensorFlow's error for another number of rows by a `ValueError`."""
     try:
         yield
@@ -92,7 +111,12 @@ def _short_errors():
         ) from None
 
 
-def _check_segments(x, batch_size, validation_split=0.0, shuffles=False):
+def _check_segments(
+    x: Any,
+    batch_size: int | None,
+    validation_split: float = 0.0,
+    shuffles: bool = False,
+) -> None:
     """Raises or warns if the rows of `x` cannot be consecutive segments.
 
     Cannot check the batch size and the order of datasets, which they do not reveal.
@@ -102,7 +126,15 @@ def _check_segments(x, batch_size, validation_split=0.0, shuffles=False):
     if num_rows is not None:
         num_trained = int(num_rows * (1.0 - validation_split))
         for count in (num_trained, num_rows - num_trained):
-            _check_last_batch(count, batch_size)
+            rest = count % batch_size
+            if rest and count > batch_size:
+                raise ValueError(
+                    "With a memory all batches must have the same number of rows, "
+                    f"which continue each other. Received: {count} rows and "
+                    f"batch_size={batch_size}, which leaves {rest} to the last batch. "
+                    "Leave these rows out, choose another batch size, or set the "
+                    "length of the memory to 0."
+                )
         if shuffles and num_trained > batch_size:
             raise ValueError(
                 "With a memory, row b of a batch continues row b of the batch before. "
@@ -122,24 +154,13 @@ def _check_segments(x, batch_size, validation_split=0.0, shuffles=False):
         )
 
 
-def _check_last_batch(num_rows, batch_size):
-    rest = num_rows % batch_size
-    if rest and num_rows > batch_size:
-        raise ValueError(
-            "With a memory all batches must have the same number of rows, which "
-            f"continue each other. Received: {num_rows} rows and batch_size="
-            f"{batch_size}, which leaves {rest} to the last batch. Leave these rows "
-            "out, choose another batch size, or set the length of the memory to 0."
-        )
-
-
-def _is_texts(x):
+def _is_texts(x: Any) -> bool:
     return (
         isinstance(x, (list, tuple)) and len(x) > 0 and isinstance(x[0], (str, bytes))
     )
 
 
-def _num_rows(x):
+def _num_rows(x: Any) -> int | None:
     """Returns the number of rows of arrays or of a list of texts; else None."""
     if _is_texts(x):
         return len(x)
@@ -147,7 +168,7 @@ def _num_rows(x):
     return leaves[0].shape[0] if leaves else None
 
 
-def _has_strings(x):
+def _has_strings(x: Any) -> bool:
     if _is_texts(x):
         return True
     # Expands the composite specs of a distributed dataset, which lack a dtype.

@@ -9,11 +9,13 @@ multiplies fast and which XLA can invert, so a spectrum has shape
 `(height, width, 2 channels, 2 filters)`.
 """
 
+from typing import Any
+
 import tensorflow as tf
 from keras import ops
 
 
-def convolve(maps, kernel, strides=1):
+def convolve(maps: Any, kernel: Any, strides: int = 1) -> Any:
     """Convolves maps `(batch, height, width, channels)`; `strides=2` needs even sides.
 
     Returns:
@@ -24,15 +26,15 @@ def convolve(maps, kernel, strides=1):
     return ops.conv(maps, kernel, strides=strides, padding="valid")
 
 
-def convolve_transpose(maps, kernel, strides=1):
+def convolve_transpose(maps: Any, kernel: Any, strides: int = 1) -> Any:
     """Applies the transpose of `convolve`: maps `(batch, height / strides,
     width / strides, filters)` become `(batch, height, width, channels)`."""
     maps = ops.conv_transpose(maps, kernel, strides=strides, padding="valid")
-    maps = _folded(maps, strides)
-    return ops.swapaxes(_folded(ops.swapaxes(maps, 1, 2), strides), 1, 2)
+    maps = _fold(maps, strides)
+    return ops.swapaxes(_fold(ops.swapaxes(maps, 1, 2), strides), 1, 2)
 
 
-def _folded(maps, strides):
+def _fold(maps: Any, strides: Any) -> Any:
     """Adds the margin beyond each end of the first spatial axis to the other end."""
     first, last = maps[:, :1], maps[:, -1:]
     if strides == 2:
@@ -41,7 +43,7 @@ def _folded(maps, strides):
     return ops.concatenate([maps[:, 1:2] + last, inner, maps[:, -2:-1] + first], axis=1)
 
 
-def spectrum(kernel, height, width):
+def spectrum(kernel: Any, height: int, width: int) -> Any:
     """Returns the spectrum of a convolution on maps of size `(height, width)`."""
     taps = tf.transpose(kernel, (2, 3, 0, 1))
     placed = tf.pad(taps, ((0, 0), (0, 0), (0, height - 3), (0, width - 3)))
@@ -55,12 +57,12 @@ def spectrum(kernel, height, width):
     return tf.concat(rows, axis=-2)
 
 
-def half(width):
+def num_columns(width: int) -> int:
     """Returns the number of spectrum columns that real maps of a width need."""
     return width // 2 + 1
 
 
-def decimated(matrices):
+def decimate(matrices: Any) -> Any:
     """Returns the spectrum on a grid of half the size of: upsample with zeros, apply
     the matrices on the full grid, keep every second position. It is the mean over the
     four frequencies that alias on the smaller grid."""
@@ -69,12 +71,12 @@ def decimated(matrices):
     return tf.reduce_mean(folded, axis=(0, 2))
 
 
-def filtered(maps, matrices):
+def apply_matrices(maps: Any, matrices: Any) -> Any:
     """Applies a spectrum to maps.
 
     Args:
         maps: Tensor `(batch, height, width, channels)`.
-        matrices: Spectrum. Only its first `half(width)` columns are used.
+        matrices: Spectrum. Only its first `num_columns(width)` columns are used.
 
     Returns:
         Tensor `(batch, height, width, filters)`.
@@ -83,11 +85,11 @@ def filtered(maps, matrices):
     transformed = tf.signal.rfft2d(tf.transpose(maps, (0, 3, 1, 2)))  # (B, C, H, W')
     by_frequency = tf.transpose(transformed, (2, 3, 0, 1))  # (H, W', B, C)
     rows = _side_by_side(tf.math.real(by_frequency), tf.math.imag(by_frequency))
-    product = rows @ matrices[:, : half(width)]  # (H, W', B, 2 D)
+    product = rows @ matrices[:, : num_columns(width)]  # (H, W', B, 2 D)
     product = tf.complex(*tf.split(product, 2, axis=-1))
     product = tf.transpose(product, (2, 3, 0, 1))  # (B, D, H, W')
     return tf.transpose(tf.signal.irfft2d(product, [height, width]), (0, 2, 3, 1))
 
 
-def _side_by_side(real, imaginary):
+def _side_by_side(real: Any, imaginary: Any) -> Any:
     return tf.concat([real, imaginary], axis=-1)

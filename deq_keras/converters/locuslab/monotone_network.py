@@ -93,7 +93,7 @@ def load_monotone_network(
     if is_dense:
         cell, size, sides = MonotoneDenseCell(filters, m, dtype=dtype), (channels,), []
     elif tiers:
-        cell = MonotoneMultiscaleCell(tiers, m, dtype=dtype)
+        cell = MonotoneMultiscaleCell(tuple(tiers), m, dtype=dtype)
         sides = [(side - 2) * 2 ** (num_tiers - 1)]
         size = (*sides, *sides, channels)
     else:

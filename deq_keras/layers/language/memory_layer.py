@@ -141,9 +141,7 @@ class MemoryLayer(keras.layers.Layer):
             self._memory[name].write(memory[name], new, self.length)
         return outputs
 
-    def _apply(
-        self, inputs: Any, memory: Any, mask: Any, training: Any
-    ) -> tuple[Any, Any]:
+    def _apply(self, inputs: Any, memory: Any, mask: Any, training: Any) -> Any:
         """Returns the outputs, and the states to remember.
 
         Args:

@@ -138,9 +138,7 @@ class SegmentMemory(MemoryLayer):
         sizes from the cell's `memory_sizes`."""
         return {name: buffer.value for name, buffer in self._memory.items()}
 
-    def _apply(
-        self, inputs: Any, memory: Any, mask: Any, training: Any
-    ) -> tuple[Any, Any]:
+    def _apply(self, inputs: Any, memory: Any, mask: Any, training: Any) -> Any:
         if memory is not None:
             inputs = {"inputs": inputs, "memory": memory}
         state = self.deq(inputs, mask=mask, training=training)

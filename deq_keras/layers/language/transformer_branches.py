@@ -116,15 +116,10 @@ class TransformerBranches(CompositeLayer):
         return solve_kernels(expansion=self.expansion, contraction=self.contraction)
 
     def _prepare(
-        self,
-        inputs: Any,
-        injection: Any,
-        memory: Any,
-        constants: Any,
-        training: bool,
-        mask: Any,
+        self, given: Any, injection: Any, constants: Any, training: bool, mask: Any
     ) -> Any:
         """Returns the constants that the branches use in each evaluation."""
+        memory = given.get("memory")
         if memory is not None and self.normalize_first and "states" in memory:
             # Keys and values are already computed from normalized states.
             memory = {**memory, "states": self._first_norm(memory["states"])}
@@ -133,7 +128,7 @@ class TransformerBranches(CompositeLayer):
         )
         prepared = {**constants, "attention": attention}
         if training and self.dropout_rate > 0:
-            batch, length = ops.shape(inputs)[:2]
+            batch, length = ops.shape(given["inputs"])[:2]
             sizes = {
                 "attention": self.units,
                 "expansion": self.intermediate_dim,

@@ -115,9 +115,7 @@ class TransformerCell(TransformerBranches, SegmentCell):
         self._build_branches(state_shape)
         self.norm.build(state_shape)
 
-    def inject(
-        self, inputs: Any, training: bool = False, mask: Any = None
-    ) -> dict[str, Any]:
+    def inject(self, inputs: Any, training: bool = False, mask: Any = None) -> Any:
         """Projects inputs and positions, and fixes memory, kernels and masks.
 
         Args:
@@ -135,12 +133,11 @@ class TransformerCell(TransformerBranches, SegmentCell):
             Nest of tensors.
         """
         given = inputs if isinstance(inputs, dict) else {"inputs": inputs}
-        inputs, memory = given["inputs"], given.get("memory")
         if not self.built:
-            self.build(tuple(inputs.shape))
+            self.build(tuple(given["inputs"].shape))
         constants = given.get("constants") or self._branch_kernels()
-        injection = self.injection_projection(inputs)
-        return self._prepare(inputs, injection, memory, constants, training, mask)
+        injection = self.injection_projection(given["inputs"])
+        return self._prepare(given, injection, constants, training, mask)
 
     def initial_state(self, injection: Any) -> Any:
         """Returns a state of zeros."""

@@ -85,9 +85,7 @@ class TransformerStack(MemoryLayer):
         states_size = self.num_layers * self.cells[0].units
         self._create_memory({"states": states_size, "inputs": inputs_shape[-1]})
 
-    def _apply(
-        self, inputs: Any, memory: Any, mask: Any, training: Any
-    ) -> tuple[Any, Any]:
+    def _apply(self, inputs: Any, memory: Any, mask: Any, training: Any) -> Any:
         memories, size = {}, self.cells[0].units
         if memory is not None:
             for layer in range(self.num_layers):

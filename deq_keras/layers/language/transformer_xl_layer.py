@@ -112,9 +112,7 @@ class TransformerXLLayer(TransformerBranches):
         del inputs
         return {"states": state, "injections": ops.zeros_like(state[..., :1])}
 
-    def inject(
-        self, given: Any, training: bool = False, mask: Any = None
-    ) -> dict[str, Any]:
+    def inject(self, given: Any, training: bool = False, mask: Any = None) -> Any:
         """Fixes memory, kernels and masks, as `TransformerCell.inject` does.
 
         Args:
@@ -126,11 +124,8 @@ class TransformerXLLayer(TransformerBranches):
         Returns:
             Nest of tensors.
         """
-        inputs = given["inputs"]
-        nothing = ops.zeros_like(inputs[..., :1])  # In place of an injection.
-        return self._prepare(
-            inputs, nothing, given.get("memory"), given["constants"], training, mask
-        )
+        nothing = ops.zeros_like(given["inputs"][..., :1])  # In place of an injection.
+        return self._prepare(given, nothing, given["constants"], training, mask)
 
     def _first_norm(self, state: Any) -> Any:
         return self.attention_norm(state)

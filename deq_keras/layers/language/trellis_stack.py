@@ -96,9 +96,7 @@ class TrellisStack(MemoryLayer):
             self.cell.build(inputs_shape)
         self._create_memory(self.cell.memory_sizes)
 
-    def _apply(
-        self, inputs: Any, memory: Any, mask: Any, training: Any
-    ) -> tuple[Any, Any]:
+    def _apply(self, inputs: Any, memory: Any, mask: Any, training: Any) -> Any:
         del mask
         given = {  # All levels share the same masks.
             "inputs": inputs,

@@ -102,9 +102,7 @@ class BoardCell(EquilibriumCell):
         for layer in (*self.of_groups, *residuals):
             layer.build((batch, *board, self.units))
 
-    def inject(
-        self, inputs: Any, training: bool = False, mask: Any = None
-    ) -> dict[str, Any]:
+    def inject(self, inputs: Any, training: bool = False, mask: Any = None) -> Any:
         """Returns the first layer's projection of the inputs, and the padding mask.
 
         Args:

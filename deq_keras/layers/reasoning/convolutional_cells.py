@@ -89,9 +89,7 @@ class ConvolutionalCell(EquilibriumCell):
         ):
             layer.build((*positions, self.filters))
 
-    def inject(
-        self, inputs: Any, training: bool = False, mask: Any = None
-    ) -> dict[str, Any]:
+    def inject(self, inputs: Any, training: bool = False, mask: Any = None) -> Any:
         """Returns the first convolution of the inputs, and the padding mask.
 
         Args:

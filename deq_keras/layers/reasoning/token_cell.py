@@ -128,9 +128,7 @@ class TokenCell(EquilibriumCell):
             self.mixings.append(self.make_mixing(f"mixing{i}", shape))
             self.perceptrons.append(self.make_perceptron(f"perceptron{i}", shape))
 
-    def inject(
-        self, inputs: Any, training: bool = False, mask: Any = None
-    ) -> dict[str, Any]:
+    def inject(self, inputs: Any, training: bool = False, mask: Any = None) -> Any:
         """Returns the inputs and the padding mask.
 
         Args:

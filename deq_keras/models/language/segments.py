@@ -45,7 +45,7 @@ class SegmentReading(_Model):
         self,
         x: Any = None,
         y: Any = None,
-        batch_size: int | None = None,
+        batch_size: Any = None,
         *args: Any,
         **kwargs: Any,
     ) -> Any:
@@ -62,13 +62,13 @@ class SegmentReading(_Model):
                 size = kwargs.get("validation_batch_size") or batch_size
                 _check_segments(given[0], size)
         with _short_errors():
-            return super().fit(x, y, batch_size, *args, **kwargs)
+            return super().fit(x, y, batch_size, **kwargs)
 
     def evaluate(
         self,
         x: Any = None,
         y: Any = None,
-        batch_size: int | None = None,
+        batch_size: Any = None,
         *args: Any,
         **kwargs: Any,
     ) -> Any:
@@ -76,7 +76,7 @@ class SegmentReading(_Model):
         if self.segment_layer.length and not kwargs.get("_use_cached_eval_dataset"):
             _check_segments(x, batch_size)
         with _short_errors():
-            return super().evaluate(x, y, batch_size, *args, **kwargs)
+            return super().evaluate(x, y, batch_size, **kwargs)
 
     def test_step(self, data: Any) -> Any:
         with self.segment_layer.reading_segments():
@@ -112,10 +112,7 @@ def _short_errors() -> Iterator[None]:
 
 
 def _check_segments(
-    x: Any,
-    batch_size: int | None,
-    validation_split: float = 0.0,
-    shuffles: bool = False,
+    x: Any, batch_size: Any, validation_split: float = 0.0, shuffles: bool = False
 ) -> None:
     """Raises or warns if the rows of `x` cannot be consecutive segments.
 

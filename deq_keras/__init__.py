@@ -1,6 +1,7 @@
 """Deep equilibrium models for Keras."""
 
 import importlib
+from typing import Any
 
 from deq_keras.core.backend import check_backend
 
@@ -47,11 +48,11 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     # Imported at their first use: most of these import KerasHub, which takes seconds.
     if name in ("converters", "models", "serving", "testing", "tokenizers"):
         return importlib.import_module(f"deq_keras.{name}")

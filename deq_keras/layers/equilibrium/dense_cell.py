@@ -1,10 +1,12 @@
 """A cell of one dense layer."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_count, check_seed
-from deq_keras.core.serialization import arguments_of
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.layers.equilibrium import lipschitz
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
 from deq_keras.layers.normalization import LayerNormalization, WeightNormalizedDense
@@ -68,14 +70,14 @@ class DenseCell(EquilibriumCell):
 
     def __init__(
         self,
-        units,
-        activation="tanh",
-        weight_normalization=False,
-        layer_normalization=False,
-        kernel_initializer=None,
-        seed=None,
-        **kwargs,
-    ):
+        units: int,
+        activation: Any = "tanh",
+        weight_normalization: bool = False,
+        layer_normalization: bool = False,
+        kernel_initializer: Any = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.units = check_count("units", units)
         self.activation = keras.activations.get(activation)
@@ -92,7 +94,7 @@ class DenseCell(EquilibriumCell):
         self._scale = min(1.0, _UNSCALED_UNITS / self.units)
         self._create_layers()
 
-    def _create_layers(self):
+    def _create_layers(self) -> None:
         initializer = self.kernel_initializer
         if self._scale < 1.0:
             initializer = self._initial_kernel
@@ -116,11 +118,11 @@ class DenseCell(EquilibriumCell):
         if self.layer_normalization:
             self.norm = LayerNormalization(name="norm", dtype=self.dtype_policy)
 
-    def _initial_kernel(self, shape, dtype=None):
+    def _initial_kernel(self, shape: Any, dtype: Any = None) -> Any:
         """Returns the initial V, so that `kernel_initializer` draws W."""
         return self.kernel_initializer(shape, dtype) / self._scale
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         if len(input_shape) < 2 or input_shape[-1] is None:
             raise ValueError(
                 f"Cell '{self.name}' expects inputs of shape (batch, ..., features) "
@@ -133,7 +135,7 @@ class DenseCell(EquilibriumCell):
         if self.norm is not None:
             self.norm.build(state_shape)
 
-    def inject(self, inputs, training=False):
+    def inject(self, inputs: Any, training: bool = False) -> dict[str, Any]:
         """Projects the inputs, and fixes the kernel for a solve.
 
         Args:
@@ -152,11 +154,11 @@ class DenseCell(EquilibriumCell):
             injection["kernel"] = self.recurrent.normalized_kernel()
         return injection
 
-    def initial_state(self, injection):
+    def initial_state(self, injection: Any) -> Any:
         """Returns a state of zeros."""
         return ops.zeros_like(injection["inputs"])
 
-    def call(self, state, injection):
+    def call(self, state: Any, injection: Any) -> Any:
         if self.weight_normalization:
             recurrent = self.recurrent(state, kernel=injection["kernel"])
         else:
@@ -167,7 +169,7 @@ class DenseCell(EquilibriumCell):
         outputs = self.activation(recurrent + injection["inputs"])
         return outputs if self.norm is None else self.norm(outputs)
 
-    def lipschitz_constant(self, injection):
+    def lipschitz_constant(self, injection: Any) -> Any:
         """Returns |W| times the largest slope of the activation.
 
         Returns `None` with `layer_normalization`, an integer kernel or an activation of
@@ -180,11 +182,11 @@ class DenseCell(EquilibriumCell):
         )
         return None if constant is None else self._scale * constant
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, DenseCell)}
 
 
-def _uniform_by_fan_in(seed):
+def _uniform_by_fan_in(seed: int | None) -> Any:
     return keras.initializers.VarianceScaling(
         scale=1 / 3, mode="fan_in", distribution="uniform", seed=seed
     )

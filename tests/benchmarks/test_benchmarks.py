@@ -282,14 +282,6 @@ def test_networks_of_a_contest_have_as_many_parameters(name):
     assert untied == pytest.approx(deq, rel=0.03)
 
 
-@pytest.mark.slow
-def test_time_to_accuracy(tmp_path):
-    results = time_to_accuracy.main(["--only", "digits", "--quick"])["digits"]
-    for kind in time_to_accuracy.MODELS:
-        assert results[kind]["reached"] in ("0 of 1", "1 of 1")
-        assert len(results[kind]["updates"]) == 1
-
-
 # A loop with a ring of four states, which is read in one slot and updated in another.
 PROGRAM = """
 %fused_update (ring: f32[4,2,8], slot: s32[], new: f32[2,8]) -> f32[4,2,8] {

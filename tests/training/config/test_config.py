@@ -17,14 +17,6 @@ phases: [{epochs: 2}]
 """
 
 
-def test_fills_in_defaults(tmp_path):
-    config = configs.load(write(tmp_path, MINIMAL))
-    assert config.model.solver == "anderson"
-    assert config.data.batch_size == 64
-    assert config.phases[0].solver == "inherit"
-    assert list(config.variants) == ["model"]
-
-
 def test_components_are_names_or_mappings(small):
     small["model"]["solver"] = "FixedPointIteration"
     normal = {"class_name": "normal", "stddev": 0.5}

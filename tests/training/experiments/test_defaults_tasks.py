@@ -1,10 +1,9 @@
 """The small tasks: their examples, scores and cells."""
 
-import keras
 import numpy as np
 import pytest
 
-from tests.training.experiments.small_tasks import config, model_of
+from tests.training.experiments.small_tasks import config
 from training.experiments.defaults.tasks import TASKS
 from training.experiments.defaults.tasks.task import accuracy
 from training.experiments.defaults.tasks.vectors import smooth_function
@@ -138,17 +137,3 @@ def test_scores_ignore_blocked_pixels():
     logits = np.array([[[[2.0, 0.0], [0.0, 9.0]]]], "float32")
     value = loss(np.array([[[1, -1]]]), logits)
     assert float(value) == pytest.approx(np.log1p(np.exp(2.0)))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in FAST else pytest.mark.slow)
-        for name in TASKS
-    ],
-)
-def test_saves(name, tmp_path):
-    model, examples = model_of(name)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(examples.inputs), model(examples.inputs))

@@ -3,10 +3,8 @@ import copy
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.training.runs import small_runs
-from training.cli import main
 from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
@@ -67,18 +65,6 @@ def test_explicit_network_in_its_place(small, tmp_path):
     header = (directory.run("resnet") / "history.csv").read_text().splitlines()[0]
     assert "spectral_radius" not in header
     assert not (directory.run("resnet") / "diagnosis.json").exists()
-
-
-@pytest.mark.slow
-def test_export_takes_raw_pixels(finished, tmp_path, capsys):
-    arguments = ["--variant", "mdeq", "--out", str(tmp_path / "export")]
-    assert main(["export", str(finished.path), *arguments]) == 0
-    images = _data(SMALL).test.images[:3]
-    path = finished.run("mdeq") / "model.keras"
-    model = keras.models.load_model(path, compile=False)
-    exported = tf.saved_model.load(tmp_path / "export")
-    received = exported.serve(tf.cast(images, tf.float32))["outputs"]
-    np.testing.assert_allclose(received, model.predict(images, verbose=0), atol=1e-4)
 
 
 @pytest.mark.slow

@@ -117,14 +117,3 @@ class TestCommands:
         assert main(["evaluate-problems", str(finished), str(mazes)]) == 2
         assert "Expected a path" in capsys.readouterr().err
         assert before == {file: file.read_bytes() for file in finished.rglob("*.*")}
-
-    @pytest.mark.parametrize(
-        ("file_format", "name"),
-        [("litert", "exported.tflite"), ("saved_model", "exported")],
-    )
-    def test_export_is_measured(self, finished, file_format, name, tmp_path, capsys):
-        out = str(tmp_path / name)
-        export = ["export", str(finished), "--format", file_format, "--out", out]
-        assert main(export) == 0
-        assert main(["evaluate-export", str(finished), out]) == 0
-        assert "exact answers [%] at NFE" in capsys.readouterr().out

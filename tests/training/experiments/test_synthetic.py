@@ -2,7 +2,6 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 
@@ -82,15 +81,6 @@ class TestCell:
         x, z = np.float32([[0.3], [-1.2]]), np.float32([[2.0], [-0.5]])
         expected = np.maximum(z @ w1 + x @ u + b, 0.0) @ w2
         np.testing.assert_allclose(cell(z, cell.inject(x)), expected, rtol=1e-5)
-
-    def test_saves(self, tmp_path):
-        regularized = configs.variant(config(), "regularized")
-        model = build(regularized.model)
-        x = np.float32([[0.5], [1.0]])
-        model.save(tmp_path / "model.keras")
-        loaded = keras.models.load_model(tmp_path / "model.keras")
-        np.testing.assert_array_equal(loaded(x), model(x))
-        assert loaded.get_layer("deq").regularizer.weight == 4.0
 
 
 class TestMeasure:

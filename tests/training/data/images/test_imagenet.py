@@ -41,17 +41,6 @@ def test_tensorflow_datasets(prepared):
     assert labels(data.test) == [0, 1, 2, 3, 4]
 
 
-def test_folder_of_tfds(folder):
-    sizes = {"train_examples": 8, "test_examples": 2, "validation_examples": 1}
-    config = DataConfig(
-        name="imagenette", directory=str(folder), image_size=16, **sizes
-    )
-    data = datasets.load(config)
-    assert data.image_shape == (16, 16, 3) and data.num_classes == 10
-    assert [len(split) for split in data[:3]] == [7, 1, 2]
-    assert labels(data.validation) == [7]
-
-
 @pytest.mark.parametrize(
     ("name", "error", "words"),
     [

@@ -2,24 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training.data.images import in_memory, training_batches
 from training.data.images.transforms import augment
 from training.experiments.classification.schema import AugmentationConfig
-
-PLAIN = AugmentationConfig()
-SPLIT = in_memory(
-    np.arange(10, dtype="uint8").reshape(10, 1, 1, 1), np.arange(10, dtype="int32")
-)
-
-
-def test_stream_continues_at_any_batch():
-    whole = list(training_batches(SPLIT, 4, PLAIN, 7, range(6)))
-    for images, labels in whole:
-        assert images.dtype == tf.float32
-        np.testing.assert_array_equal(images[:, 0, 0, 0], labels)
-    skipped = training_batches(SPLIT, 4, PLAIN, 7, range(6)).skip(4)
-    for (_, labels), (_, expected) in zip(skipped, whole[4:], strict=True):
-        np.testing.assert_array_equal(labels, expected)
 
 
 @pytest.fixture

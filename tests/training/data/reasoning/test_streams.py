@@ -2,7 +2,6 @@
 
 import itertools
 
-import keras
 import numpy as np
 
 from training.data import reasoning
@@ -57,14 +56,3 @@ def test_dataset_has_the_batches_of_its_steps():
             for array, read in zip(arrays, batch, strict=True):
                 assert array.dtype == read.dtype
                 np.testing.assert_array_equal(array, read)
-
-
-def test_batches_of_several_sizes_fit():
-    dataset = training_dataset(reasoning.Mazes(), [3, 5, 7], 4, seed=0, steps=range(3))
-    shapes = [(4, None, None, 3), (4, None, None), (4, None, None)]
-    assert [tuple(spec.shape) for spec in dataset.element_spec] == shapes
-    model = keras.Sequential([keras.Input((None, None, 3)), keras.layers.Dense(2)])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, weighted_metrics=["accuracy"])
-    history = model.fit(dataset, shuffle=False, verbose=0).history
-    assert np.isfinite(history["loss"]).all()

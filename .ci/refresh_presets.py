@@ -103,7 +103,7 @@ def refresh(name, runs, changes=(), accepts_worse=False, presets=FOLDER):
     old = read_card(presets / name)
     print(f"{name}: was trained at commit {old.commit}", flush=True)
     directory = _trained(runs / name, old.config, changes)
-    ((_, job, model),) = variants.trained(directory, [old.run])
+    ((_, job, model),) = variants.load_models(directory, [old.run])
     exported = runs / f"{name}.preset"
     shutil.rmtree(exported, ignore_errors=True)
     # The model of a language run is a task with its loss.

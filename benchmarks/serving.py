@@ -32,8 +32,7 @@ def _main_job():
     """Returns the job of the main job's model, and the model, which is not trained."""
     config = configs.load(shipped.find("residual/digits"))
     config = configs.variant(config, "contraction")
-    job_class = registry.implementation(config.experiment)
-    job = job_class(config, lambda: job_class.load_data(config.data, None), None)
+    job = registry.implementation(config.experiment)(config)
     return job, job.build_model()
 
 
@@ -79,7 +78,7 @@ def warm_starts(effort, run, variant, speeds=_SPEEDS, frames=32):
         return "needs the work directory of a classification run: --run RUN"
     directory = WorkDirectory.open(run)
     configs.run_config(directory.config, variant)
-    ((_, job, model),) = variants.trained(directory, [variant])
+    ((_, job, model),) = variants.load_models(directory, [variant])
     model, images = job.prepare_export(model)
     return {
         f"{speed:g} pixels": _warm_evaluations(model, images, speed, frames)

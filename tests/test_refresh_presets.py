@@ -16,7 +16,7 @@ from training.data.reasoning import (
     PrefixSums,
     Sudoku,
     held_out_examples,
-    solved,
+    is_solved,
 )
 from training.errors import InputError
 from training.experiments import imaging
@@ -48,7 +48,7 @@ def _reasoner(task, level, count):
         examples = held_out_examples(task, level, count, seed=0)
         model = models.ReasonerTagger.from_preset(name)
         classes = model.predict(examples.inputs, verbose=0).argmax(axis=-1)
-        return 100 * np.mean(solved(classes, examples))
+        return 100 * np.mean(is_solved(classes, examples))
 
     return score
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from training import registry  # noqa: E402
 from training.config.fields import VariantsConfig  # noqa: E402
-from training.config.model import Config, expected  # noqa: E402
+from training.config.model import Config, describe  # noqa: E402
 
 _PAGE, _PLACE = "api/config.md", "<!-- tables -->"
 _HEAD = "| key | value | default | meaning |\n|---|---|---|---|\n"
@@ -64,7 +64,7 @@ def _rows(cls, path, skip=()):
     for name, field in cls.model_fields.items():
         if name in skip or "const" in properties[name]:
             continue
-        values, default = expected(properties[name]), field.default
+        values, default = describe(properties[name]), field.default
         if field.is_required():
             default = "required"
         elif isinstance(default, Config):

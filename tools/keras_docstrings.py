@@ -53,7 +53,7 @@ def in_google_style(docstring, types=()):
                 item = re.compile(rf"^{name}:", re.MULTILINE)
                 body = item.sub(lambda _, name=name: f"{name} ({types[name]}):", body)
             sections[index] = heading, body
-    return "\n\n".join(_rewritten(heading, body) for heading, body in sections)
+    return "\n\n".join(_rewrite(heading, body) for heading, body in sections)
 
 
 def _sections(text):
@@ -75,21 +75,21 @@ def _sections(text):
     ]
 
 
-def _rewritten(heading, body):
+def _rewrite(heading, body):
     if heading in _EXAMPLES:
-        return _indented("Examples", body)
+        return _indent("Examples", body)
     if heading in _ITEMS:
-        return _indented(_ITEMS[heading], _escaped(body, _CODE_OF_ITEMS))
+        return _indent(_ITEMS[heading], _escape(body, _CODE_OF_ITEMS))
     title = f"**{heading}**\n\n" if heading else ""
-    return title + _escaped(body, _CODE)
+    return title + _escape(body, _CODE)
 
 
-def _indented(heading, body):
+def _indent(heading, body):
     lines = [f"    {line}".rstrip() for line in body.split("\n")]
     return "\n".join([f"{heading}:" if ":" not in heading else heading, *lines])
 
 
-def _escaped(text, code):
+def _escape(text, code):
     """Escapes the stars of names outside of code."""
     lines, is_fenced = [], False
     for line in text.split("\n"):

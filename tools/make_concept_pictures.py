@@ -40,11 +40,11 @@ def solve(f, start, solver):
     """Returns the points at which a solver evaluates f, and the `Solution`."""
     points = []
 
-    def recorded(z):
+    def record(z):
         points.append(z.numpy()[0])
         return f(z)
 
-    return points, solver.solve(recorded, SolveRequest(tf.constant([start])))
+    return points, solver.solve(record, SolveRequest(tf.constant([start])))
 
 
 def _trace(solution):

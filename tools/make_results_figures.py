@@ -61,7 +61,7 @@ def value(cell):
     return values(cell)[0]
 
 
-def labeled(x_label, y_label):
+def label_axes(x_label, y_label):
     """Returns a figure and its axes with labels."""
     figure, axes = pyplot.subplots()
     axes.set(xlabel=x_label, ylabel=y_label)
@@ -70,7 +70,7 @@ def labeled(x_label, y_label):
 
 def copy_memory():
     rows = table("explicit", "| network | weights | epochs | training")
-    figure, axes = labeled("test loss [nats per position]", "")
+    figure, axes = label_axes("test loss [nats per position]", "")
     names = [row[0].partition(",")[0] for row in rows]
     losses, published = ([value(row[column]) for row in rows] for column in (4, 5))
     axes.plot(losses[:1], names[:1], "o", color=PLAIN, label="DEQ")
@@ -197,7 +197,7 @@ def gpu():
 def defaults():
     rows = table("explicit", "| task | DEQ [%]")
     models = {"DEQ": (PLAIN, 1, 2), "twin": (EXPLICIT, 3, 4)}
-    return _kept(rows, [row[0] for row in rows], models)
+    return _keep(rows, [row[0] for row in rows], models)
 
 
 def transport():
@@ -211,10 +211,10 @@ def transport():
         "twin of 6": (TWIN_OF_SIX, 4, width + 4),
         "twin of 12": (EXPLICIT, 5, width + 5),
     }
-    return _kept(joined, names, models)
+    return _keep(joined, names, models)
 
 
-def _kept(rows, names, models):
+def _keep(rows, names, models):
     """Draws scores at the trained budget, and what is left of them at 60."""
     figure, axes = pyplot.subplots(figsize=(4.2, 1 + 0.45 * len(rows)))
     for index, (name, (color, trained, longer)) in enumerate(models.items()):
@@ -244,7 +244,7 @@ def gradients():
 def language():
     rows = table("explicit", "| model | NFE 2")
     counts = header("explicit", "| model | NFE 2")
-    figure, axes = labeled(
+    figure, axes = label_axes(
         "function evaluations (NFE)", "validation loss\n[nats per character]"
     )
     colors = {"plain DEQ": PLAIN, "contraction penalty": CONTRACTION}
@@ -345,7 +345,7 @@ def _larger(first, noun, ends):
 
 def synthetic():
     rows = table("penalties", "| γ")
-    figure, axes = labeled("weight of the penalty γ", "NFE to a residual of 1e-3")
+    figure, axes = label_axes("weight of the penalty γ", "NFE to a residual of 1e-3")
     solvers = {"plain iteration": (3, "o"), "Anderson": (4, "^"), "Broyden": (5, "s")}
     for index, (name, (column, marker)) in enumerate(solvers.items()):
         mean, deviation = np.array([values(row[column])[:2] for row in rows]).T

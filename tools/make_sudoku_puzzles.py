@@ -32,12 +32,12 @@ def minimal_puzzles(generator, board, count):
     in random order unless they are needed.
     """
 
-    def shuffled(digits):
+    def shuffle(digits):
         return generator.permutation(digits).tolist()
 
     empty = [0] * board.num_cells
     solutions = [
-        solve(board, empty, limit=1, order=shuffled).solutions[0] for _ in range(count)
+        solve(board, empty, limit=1, order=shuffle).solutions[0] for _ in range(count)
     ]
     givens = []
     for solution in solutions:

@@ -42,12 +42,12 @@ def _run_cell(source, names):
     if text := printed.getvalue():
         lines = text.splitlines(keepends=True)
         outputs.append({"output_type": "stream", "name": "stdout", "text": lines})
-    outputs += [_drawn(pyplot.figure(number)) for number in pyplot.get_fignums()]
+    outputs += [_draw(pyplot.figure(number)) for number in pyplot.get_fignums()]
     pyplot.close("all")
     return outputs
 
 
-def _drawn(figure):
+def _draw(figure):
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=80)
     picture = base64.b64encode(file.getvalue()).decode()

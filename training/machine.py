@@ -40,6 +40,9 @@ _VARIABLES = (
 def environment():
     """Returns the machine, the versions, the commit and the time, for JSON."""
     status = _git("status", "--porcelain")
+    flags = (processor("flags") or "").split()
+    query = "--query-gpu=name,driver_version,memory.total"
+    gpus = _output("nvidia-smi", query, "--format=csv,noheader") or ""
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),
@@ -48,8 +51,8 @@ def environment():
         "processors_usable": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
-        "instructions": _instructions(),
-        "gpus": _gpus(),
+        "instructions": [name for name in _INSTRUCTIONS if name in flags],
+        "gpus": gpus.splitlines(),
         "system": platform.platform(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
@@ -76,11 +79,6 @@ def settings():
     }
 
 
-def _instructions():
-    flags = (processor("flags") or "").split()
-    return [name for name in _INSTRUCTIONS if name in flags]
-
-
 def processor(key):
     """Returns a field of `/proc/cpuinfo` as a string, or `None` if it is unknown."""
     path = Path("/proc/cpuinfo")
@@ -88,12 +86,6 @@ def processor(key):
         if line.startswith(key):
             return line.split(":", 1)[1].strip()
     return None
-
-
-def _gpus():
-    """Names, driver versions and memory of the GPUs, as nvidia-smi prints them."""
-    query = "--query-gpu=name,driver_version,memory.total"
-    return (_output("nvidia-smi", query, "--format=csv,noheader") or "").splitlines()
 
 
 def _version(package):
@@ -131,6 +123,10 @@ def report():
     facts = environment()
     policy = keras.config.dtype_policy().name
     changes = " with uncommitted changes" if facts["uncommitted_changes"] else ""
+    devices = [
+        f"{one.device_type} {one.name.rpartition(':')[2]}"
+        for one in tf.config.list_physical_devices()
+    ]
     return [
         ("system", facts["system"]),
         ("Python", facts["python"]),
@@ -139,7 +135,7 @@ def report():
         ("processor", facts["processor"]),
         ("processors", str(facts["processors_usable"])),
         ("instructions", ", ".join(facts["instructions"]) or "unknown"),
-        ("devices", ", ".join(_devices(tf))),
+        ("devices", ", ".join(devices)),
         ("GPUs", "; ".join(facts["gpus"]) or "-"),
         *settings().items(),
         ("Keras", f"backend {keras.backend.backend()}, dtype policy {policy}"),
@@ -151,11 +147,6 @@ def report():
 def assignments(facts):
     """Returns a dict as text, `NAME=VALUE, ...`."""
     return ", ".join(f"{name}={value}" for name, value in facts.items())
-
-
-def _devices(tf):
-    devices = tf.config.list_physical_devices()
-    return [f"{one.device_type} {one.name.rpartition(':')[2]}" for one in devices]
 
 
 def _on(is_on):

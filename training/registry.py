@@ -89,14 +89,14 @@ def find(name):
 
 def implementation(name):
     """Returns the job class of an experiment."""
-    return _imported(name, find(name).job)
+    return _import(name, find(name).job)
 
 
 def tables(directory):
     """Returns the additional tables of a `WorkDirectory`'s experiment, or `None`."""
     name = directory.config.experiment
     path = find(name).tables
-    return None if path is None else _imported(name, path)(directory)
+    return None if path is None else _import(name, path)(directory)
 
 
 def import_modules(names, place):
@@ -109,6 +109,7 @@ def import_modules(names, place):
     Raises:
         InputError: If an import fails.
     """
+    # An installed command does not search the current folder, unlike `python`.
     sys.path.append(os.getcwd())
     try:
         for name in names:
@@ -132,7 +133,7 @@ def check_generates(name):
         )
 
 
-def _imported(name, path):
+def _import(name, path):
     if not isinstance(path, str):
         return path
     module, _, attribute = path.partition(":")

@@ -7,7 +7,7 @@ from deq_keras import layers, models
 from deq_keras.models.kerashub import FOLDER
 from tests.regimes import slow
 from training.data.images import digits, photographs
-from training.data.reasoning import Mazes, Sudoku, solved
+from training.data.reasoning import Mazes, Sudoku, is_solved
 
 CLASSES = {
     "mazes": models.ReasonerTagger,
@@ -40,7 +40,7 @@ def test_reasoners_solve_larger_or_harder_problems(preset, task, level, expected
     model = models.ReasonerTagger.from_preset(preset)
     examples = task.examples(np.random.default_rng(5), 5, level)
     answers = np.argmax(model.predict(examples.inputs, verbose=0), axis=-1)
-    assert np.mean(solved(answers, examples)) >= expected
+    assert np.mean(is_solved(answers, examples)) >= expected
 
 
 def test_parities_of_strings_as_the_card_describes_them():

@@ -12,6 +12,7 @@ from training.config import reading as configs
 from training.errors import InputError
 from training.evaluation.budgets import equilibrium
 from training.runs import variants
+from training.runs.train import build
 from training.runs.work_directory import WorkDirectory
 
 MODULE = """
@@ -66,7 +67,7 @@ def test_components_are_classes_of_the_user(folder, plugged):
     directory = WorkDirectory.start(folder / "run", configs.resolve(plugged))
     job = variants.make_jobs(directory)["model"]
     assert str(folder) not in sys.path
-    model, _, spans = job.build()
+    model, _, spans = build(job)
     layer = equilibrium(model)
     parts = sys.modules["my_parts"]
     assert type(layer.solver) is parts.Plain and layer.solver.max_iter == 3

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from training.cli import main
-from training.cli.reproduce_command import EXPERIMENTS, resolved
+from training.cli.reproduce_command import EXPERIMENTS, resolve
 from training.evaluation.report import score_table
 from training.registry import Score
 from training.runs.work_directory import WorkDirectory
@@ -42,8 +42,8 @@ def test_bad_input_raises(arguments, words, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_configs_have_published_numbers(name):
-    assert resolved(name, is_quick=False).published
-    quick = resolved(name, is_quick=True)
+    assert resolve(name, is_quick=False).published
+    quick = resolve(name, is_quick=True)
     assert tuple(quick.variants) == EXPERIMENTS[name].quick_variants
     assert set().union(*quick.published.values()) <= set(quick.variants)
 
@@ -61,7 +61,7 @@ def test_second_command_continues(tmp_path, small, monkeypatch, capsys):
     )
     monkeypatch.setitem(EXPERIMENTS, "penalty", experiment)
     command = ["reproduce", "penalty", "--quick", "--work-dir", str(tmp_path / "run")]
-    directory = WorkDirectory.start(tmp_path / "run", resolved("penalty", True))
+    directory = WorkDirectory.start(tmp_path / "run", resolve("penalty", True))
     with directory.in_use():
         pass
     assert main(command) == 0

@@ -54,6 +54,8 @@ CONFIGS = [
     (resolve, {"phases": [{"epochs": 1, "name": "n" * 300}]}, "`phases.0.name`"),
     (resolve, {"optimizer": {"learning_rate": 0}}, "`optimizer.learning_rate`"),
     (resolve, {"optimizer": {"clip_norm": 1e300}}, "`optimizer.clip_norm`"),
+    (resolve, {"optimizer": {"name": "ramda"}}, "`optimizer.name`"),
+    (resolve, {"optimizer": {"accumulation_steps": 0}}, "accumulation_steps"),
     (resolve, {"precision": "float23"}, "`precision`"),
     (resolve, {"data": 3}, "`data`"),
     (resolve, {"seed": -1}, "`seed`"),
@@ -123,7 +125,6 @@ TEXTS = [
         {"level": "subword", "vocabulary_size": 3},
         "`data.vocabulary_size`",
     ),
-    (text.fetch, {"name": "ptbb", "directory": "x"}, "name="),
 ]
 TASKS = [
     (draw_maze, {"level": 8}, "level"),

@@ -13,7 +13,7 @@ from ..config.errors import closest
 from ..errors import InputError, LostWorker, describe
 from . import notices
 from .demo_command import DEMOS, PROMPT, SIZE
-from .extras import MissingPackage, asked_for
+from .extras import MissingPackage, explaining_missing
 from .reproduce_command import EXPERIMENTS
 
 FORMATS = ("saved_model", "litert", "onnx", "preset")
@@ -38,25 +38,25 @@ def main(argv=None):
         # Texts and mazes may have characters that the encoding of the output lacks.
         sys.stdout.reconfigure(errors="replace")
     try:
-        with asked_for():
+        with explaining_missing():
             from . import commands
 
             return getattr(commands, arguments.command)(arguments) or 0
     except (InputError, MissingPackage) as error:
-        return _failed(2, f"error: {error}")
+        return _fail(2, f"error: {error}")
     except OSError as error:
-        return _failed(2, f"error: {describe(error)}")
+        return _fail(2, f"error: {describe(error)}")
     except FloatingPointError as error:
-        return _failed(1, f"failed: {error}")
+        return _fail(1, f"failed: {error}")
     except LostWorker as error:
-        _failed(1, f"failed: {error}")
+        _fail(1, f"failed: {error}")
         sys.stdout.flush()
         os._exit(1)  # On a normal exit, TensorFlow would wait for the lost worker.
     except KeyboardInterrupt:
-        return _failed(130, f"interrupted. {_how_to_go_on(arguments, argv)}")
+        return _fail(130, f"interrupted. {_how_to_go_on(arguments, argv)}")
 
 
-def _failed(status, message):
+def _fail(status, message):
     print(f"deq-keras: {message}", file=sys.stderr)
     return status
 
@@ -95,47 +95,17 @@ def parser():
     )
     parser.add_argument("--version", action="version", version=f"deq-keras {version()}")
     commands = parser.add_subparsers(required=True, metavar="command")
-    _add_train(commands)
-    _add_evaluate(commands)
-    diagnose = _add(commands, "diagnose", "residual curves, spectral radius")
-    _add_work_directory(diagnose)
-    _add_figures(diagnose, FIGURES[0])
-    _add_tune(commands)
-    _add_generate(commands)
-    export = _add(commands, "export", "write a file for a server, and check it")
-    _add_work_directory(export)
-    export.add_argument(
-        "--out",
-        required=True,
-        help="a new path; files end in .tflite (litert) or .onnx (onnx)",
-    )
-    export.add_argument(
-        "--format", choices=FORMATS, default=FORMATS[0], help=f"default: {FORMATS[0]}"
-    )
-    export.add_argument(
-        "--tuned", action="store_true", help="with the solver that `tune` chose"
-    )
-    _add_import_checkpoint(commands)
-    _add_demo(commands)
-    _add_reproduce(commands)
-    _add(commands, "configs", "list the configs of the package").set_defaults(
-        command="list_configs"
-    )
-    _add(commands, "doctor", "print the machine, the versions and a self-test")
-    table = _add(commands, "report", "print the table of a run")
-    table.add_argument("work_dir", help="the work directory of a run")
-    _add_figures(table, None)
-    return parser
 
+    def add(name, description, *options):
+        parser = commands.add_parser(name, help=description, description=description)
+        parser.set_defaults(command=name.replace("-", "_"))
+        for add_option in options:
+            add_option(parser)
+        return parser
 
-def _add(commands, name, description):
-    parser = commands.add_parser(name, help=description, description=description)
-    parser.set_defaults(command=name.replace("-", "_"))
-    return parser
+    # === Training and its measurements ===
 
-
-def _add_train(commands):
-    train = _add(commands, "train", "train what a config describes")
+    train = add("train", "train what a config describes", _figures)
     train.add_argument(
         "config", help="a YAML file, or a shipped config, such as residual/digits"
     )
@@ -147,17 +117,15 @@ def _add_train(commands):
     train.add_argument(
         "--resume", action="store_true", help="continue the run in the work directory"
     )
-    _add_overrides(train, "A.B=C", "replace a value of the config; may be repeated")
-    _add_figures(train, FIGURES[0])
-
-
-def _add_evaluate(commands):
-    evaluate = _add(commands, "evaluate", "accuracy or loss at budgets of evaluations")
-    _add_work_directory(evaluate)
-    _add_budgets(evaluate)
-    _add_figures(evaluate, FIGURES[0])
-    sweep = _add(commands, "sweep", "the same score at tolerances of the solver")
-    _add_work_directory(sweep)
+    _overrides(train, "replace a value of the config; may be repeated")
+    add(
+        "evaluate",
+        "accuracy or loss at budgets of evaluations",
+        _runs,
+        _budgets,
+        _figures,
+    )
+    sweep = add("sweep", "the same score at tolerances of the solver", _runs, _figures)
     sweep.add_argument(
         "--tolerances", type=_positive, nargs="+", metavar="TOL", required=True
     )
@@ -167,21 +135,19 @@ def _add_evaluate(commands):
         metavar="NFE",
         help="budget of the solves (default: the largest of the config)",
     )
-    _add_figures(sweep, FIGURES[0])
-    export = _add(
-        commands, "evaluate-export", "scores and latencies of a file that export wrote"
+    export = add(
+        "evaluate-export",
+        "scores and latencies of a file that export wrote",
+        _one_run,
+        _budgets,
     )
-    _add_work_directory(export, "the only one")
     export.add_argument("file", metavar="FILE", help="the exported file or folder")
-    _add_budgets(export)
-    problems = _add(
-        commands, "evaluate-problems", "scores on your own mazes or Sudokus"
+    problems = add(
+        "evaluate-problems", "scores on your own mazes or Sudokus", _runs, _budgets
     )
-    _add_work_directory(problems)
     problems.add_argument("file", metavar="FILE", help="a text file with the problems")
-    _add_budgets(problems)
-    checkpoint = _add(
-        commands, "evaluate-checkpoint", "scores of a checkpoint on data of a config"
+    checkpoint = add(
+        "evaluate-checkpoint", "scores of a checkpoint on data of a config", _budgets
     )
     checkpoint.add_argument(
         "file",
@@ -194,13 +160,166 @@ def _add_evaluate(commands):
         metavar="NAME",
         help="variant of the config (default: the only one)",
     )
-    _add_budgets(checkpoint)
-    _add_overrides(
-        checkpoint, "A.B=C", "replace a value of the config; may be repeated"
+    _overrides(checkpoint, "replace a value of the config; may be repeated")
+    add("diagnose", "residual curves, spectral radius", _runs, _figures)
+
+    # === The trained model ===
+
+    tune = add(
+        "tune",
+        "find the cheapest solver that keeps the predictions of a model",
+        _one_run,
+        _figures,
+    )
+    tune.add_argument(
+        "--promise",
+        type=_fraction,
+        default=0.002,
+        metavar="P",
+        help="largest fraction of predictions that may change (default: 0.002)",
+    )
+    tune.add_argument(
+        "--confidence",
+        type=_fraction,
+        default=0.95,
+        metavar="C",
+        help="confidence of the promise (default: 0.95)",
+    )
+    tune.add_argument(
+        "--group",
+        metavar="LABEL",
+        help="group of test examples, for example 'level 9' (default: the only one)",
+    )
+    generate = add("generate", "continue a text with a language model", _one_run)
+    generate.add_argument(
+        "--prompt", metavar="TEXT", required=True, help="the beginning of the text"
+    )
+    generate.add_argument(
+        "--max-length",
+        type=_integer(2, 2**16),
+        default=200,
+        metavar="N",
+        help="tokens of the prompt and the generated text together (default: 200)",
+    )
+    generate.add_argument(
+        "--temperature",
+        type=_positive,
+        default=1.0,
+        metavar="T",
+        help="above 1 for more diverse texts, below for likelier ones (default: 1)",
+    )
+    generate.add_argument(
+        "--top-k",
+        type=_integer(1),
+        default=5,
+        metavar="K",
+        help="draw from the K most likely tokens; 1 always takes the most likely one "
+        "(default: 5)",
+    )
+    generate.add_argument(
+        "--seed",
+        type=_integer(*SEEDS),
+        default=0,
+        help="seed of the draws; the same seed repeats the text (default: 0)",
+    )
+    export = add("export", "write a file for a server, and check it", _runs)
+    export.add_argument(
+        "--out",
+        required=True,
+        help="a new path; files end in .tflite (litert) or .onnx (onnx)",
+    )
+    export.add_argument(
+        "--format", choices=FORMATS, default=FORMATS[0], help=f"default: {FORMATS[0]}"
+    )
+    export.add_argument(
+        "--tuned", action="store_true", help="with the solver that `tune` chose"
     )
 
+    # === Without a run ===
 
-def _add_budgets(parser):
+    checkpoint = add(
+        "import-checkpoint", "make a Keras model of a published checkpoint"
+    )
+    checkpoint.add_argument(
+        "checkpoint", help="a state dict: .pth, .pth.tar, .pkl or .npz"
+    )
+    checkpoint.add_argument("--out", required=True, help="a new .keras file")
+    _overrides(
+        checkpoint,
+        "settings that the weights lack: mem_len, pre_lnorm, local_size, cutoffs; "
+        "downsample_times, num_groups, dropout",
+        metavar="A=B",
+    )
+    demo = add("demo", "watch a trained model of the package")
+    demo.add_argument(
+        "name",
+        choices=DEMOS,
+        help="; ".join(f"{name} {text}" for name, text in DEMOS.items()),
+    )
+    demo.add_argument(
+        "image", nargs="?", metavar="FILE", help="the same as --file FILE"
+    )
+    demo.add_argument(
+        "--file",
+        metavar="FILE",
+        help="the first maze or Sudoku of this text file, or an image for deblur",
+    )
+    demo.add_argument(
+        "--size",
+        type=_integer(5, 101),
+        metavar="N",
+        help=f"size of the maze, an odd number (default: {SIZE})",
+    )
+    demo.add_argument(
+        "--seed",
+        type=_integer(*SEEDS),
+        help="seed of the maze, the Sudoku, the noise or the text (default: 0)",
+    )
+    demo.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help=f"the beginning of the text (default: {PROMPT!r})",
+    )
+    demo.add_argument(
+        "--out", metavar="FILE", help="a new picture (default: in this folder)"
+    )
+    reproduce = add("reproduce", "train an experiment of the papers, or list them")
+    reproduce.add_argument(
+        "name", nargs="?", choices=EXPERIMENTS, help="default: list the experiments"
+    )
+    reproduce.add_argument(
+        "--quick",
+        action="store_true",
+        help="at a size that takes minutes: shows that it runs",
+    )
+    _overrides(
+        reproduce, "replace a value of the config, such as data.path; may be repeated"
+    )
+    reproduce.add_argument(
+        "--work-dir",
+        metavar="DIR",
+        help="a new folder, or the folder of an interrupted command, which is "
+        "continued (default: runs/reproduce-NAME)",
+    )
+    configs = add("configs", "list the configs of the package")
+    configs.set_defaults(command="list_configs")
+    add("doctor", "print the machine, the versions and a self-test")
+    report = add("report", "print the table of a run")
+    report.add_argument("work_dir", help="the work directory of a run")
+    _figures(report, None)
+    return parser
+
+
+def _runs(parser, default="all variants"):
+    parser.add_argument("work_dir", help="the work directory of a finished run")
+    parser.add_argument("--variant", metavar="NAME", help=f"default: {default}")
+
+
+def _one_run(parser):
+    _runs(parser, "the only one")
+
+
+def _budgets(parser):
     parser.add_argument(
         "--budgets",
         type=_integer(1),
@@ -210,7 +329,7 @@ def _add_budgets(parser):
     )
 
 
-def _add_overrides(parser, metavar, text):
+def _overrides(parser, text, metavar="A.B=C"):
     parser.add_argument(
         "--set",
         dest="overrides",
@@ -221,7 +340,7 @@ def _add_overrides(parser, metavar, text):
     )
 
 
-def _add_figures(parser, default):
+def _figures(parser, default=FIGURES[0]):
     parser.add_argument(
         "--format",
         dest="figures",
@@ -229,153 +348,6 @@ def _add_figures(parser, default):
         default=default,
         help=f"file format of figures (default: {default or 'draw none'})",
     )
-
-
-def _add_tune(commands):
-    parser = _add(
-        commands,
-        "tune",
-        "find the cheapest solver that keeps the predictions of a model",
-    )
-    _add_work_directory(parser, "the only one")
-    parser.add_argument(
-        "--promise",
-        type=_fraction,
-        default=0.002,
-        metavar="P",
-        help="largest fraction of predictions that may change (default: 0.002)",
-    )
-    parser.add_argument(
-        "--confidence",
-        type=_fraction,
-        default=0.95,
-        metavar="C",
-        help="confidence of the promise (default: 0.95)",
-    )
-    parser.add_argument(
-        "--group",
-        metavar="LABEL",
-        help="group of test examples, for example 'level 9' (default: the only one)",
-    )
-    _add_figures(parser, FIGURES[0])
-
-
-def _add_generate(commands):
-    parser = _add(commands, "generate", "continue a text with a language model")
-    _add_work_directory(parser, "the only one")
-    parser.add_argument(
-        "--prompt", metavar="TEXT", required=True, help="the beginning of the text"
-    )
-    parser.add_argument(
-        "--max-length",
-        type=_integer(2, 2**16),
-        default=200,
-        metavar="N",
-        help="tokens of the prompt and the generated text together (default: 200)",
-    )
-    parser.add_argument(
-        "--temperature",
-        type=_positive,
-        default=1.0,
-        metavar="T",
-        help="above 1 for more diverse texts, below for likelier ones (default: 1)",
-    )
-    parser.add_argument(
-        "--top-k",
-        type=_integer(1),
-        default=5,
-        metavar="K",
-        help="draw from the K most likely tokens; 1 always takes the most likely one "
-        "(default: 5)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=_integer(*SEEDS),
-        default=0,
-        help="seed of the draws; the same seed repeats the text (default: 0)",
-    )
-
-
-def _add_demo(commands):
-    parser = _add(commands, "demo", "watch a trained model of the package")
-    parser.add_argument(
-        "name",
-        choices=DEMOS,
-        help="; ".join(f"{name} {text}" for name, text in DEMOS.items()),
-    )
-    parser.add_argument(
-        "image", nargs="?", metavar="FILE", help="the same as --file FILE"
-    )
-    parser.add_argument(
-        "--file",
-        metavar="FILE",
-        help="the first maze or Sudoku of this text file, or an image for deblur",
-    )
-    parser.add_argument(
-        "--size",
-        type=_integer(5, 101),
-        metavar="N",
-        help=f"size of the maze, an odd number (default: {SIZE})",
-    )
-    parser.add_argument(
-        "--seed",
-        type=_integer(*SEEDS),
-        help="seed of the maze, the Sudoku, the noise or the text (default: 0)",
-    )
-    parser.add_argument(
-        "--prompt",
-        metavar="TEXT",
-        help=f"the beginning of the text (default: {PROMPT!r})",
-    )
-    parser.add_argument(
-        "--out", metavar="FILE", help="a new picture (default: in this folder)"
-    )
-
-
-def _add_import_checkpoint(commands):
-    parser = _add(
-        commands,
-        "import-checkpoint",
-        "make a Keras model of a published checkpoint",
-    )
-    parser.add_argument("checkpoint", help="a state dict: .pth, .pth.tar, .pkl or .npz")
-    parser.add_argument("--out", required=True, help="a new .keras file")
-    _add_overrides(
-        parser,
-        "A=B",
-        "settings that the weights lack: mem_len, pre_lnorm, local_size, cutoffs; "
-        "downsample_times, num_groups, dropout",
-    )
-
-
-def _add_reproduce(commands):
-    parser = _add(
-        commands, "reproduce", "train an experiment of the papers, or list them"
-    )
-    parser.add_argument(
-        "name", nargs="?", choices=EXPERIMENTS, help="default: list the experiments"
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="at a size that takes minutes: shows that it runs",
-    )
-    _add_overrides(
-        parser,
-        "A.B=C",
-        "replace a value of the config, such as data.path; may be repeated",
-    )
-    parser.add_argument(
-        "--work-dir",
-        metavar="DIR",
-        help="a new folder, or the folder of an interrupted command, which is "
-        "continued (default: runs/reproduce-NAME)",
-    )
-
-
-def _add_work_directory(parser, default="all variants"):
-    parser.add_argument("work_dir", help="the work directory of a finished run")
-    parser.add_argument("--variant", metavar="NAME", help=f"default: {default}")
 
 
 def _integer(minimum, maximum=None):

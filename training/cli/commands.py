@@ -6,7 +6,7 @@ from .. import registry
 from ..config import reading as configs
 from ..config import shipped
 from ..evaluation.report import report as report_of
-from ..evaluation.summary import aligned
+from ..evaluation.summary import align
 from ..runs import cluster
 from ..runs.work_directory import WorkDirectory
 from .demo_command import demo
@@ -18,7 +18,7 @@ from .evaluate_commands import (
     sweep,
 )
 from .reproduce_command import reproduce
-from .selection import only, selected
+from .selection import only, select
 
 __all__ = [
     "demo",
@@ -60,12 +60,12 @@ def train(arguments):
 
 
 def diagnose(arguments):
-    directory, names = selected(arguments.work_dir, arguments.variant)
+    directory, names = select(arguments.work_dir, arguments.variant)
     from ..evaluation import plots
     from ..runs import variants
 
     with directory.in_use():
-        for name, job, model in variants.trained(directory, names):
+        for name, job, model in variants.load_models(directory, names):
             if variants.diagnose(job, model, directory.folder(name)):
                 plots.draw_run(directory, name, arguments.figures)
                 figure = f"residuals.{arguments.figures}"
@@ -80,16 +80,16 @@ def diagnose(arguments):
 
 def tune(arguments):
     """Prints the table of the chosen solver; writes it and a figure into the run."""
-    directory, names = selected(arguments.work_dir, arguments.variant)
+    directory, names = select(arguments.work_dir, arguments.variant)
     name = only(names)
     from ..evaluation import tuning
     from ..runs import variants
 
     with directory.in_use():
-        ((_, job, model),) = variants.trained(directory, [name])
+        ((_, job, model),) = variants.load_models(directory, [name])
         promise = (arguments.promise, arguments.confidence)
         size = job.config.data.evaluation_batch_size
-        groups = job.test_inputs(model)
+        groups = job.feed.test_inputs(model)
         tuned = tuning.tune_run(model, groups, promise, size, arguments.group)
         folder = directory.folder(name)
         files = tuning.write(tuned, folder, arguments.figures)
@@ -99,7 +99,7 @@ def tune(arguments):
 
 def export(arguments):
     # Does not lock the work directory, because it only reads.
-    directory, names = selected(arguments.work_dir, arguments.variant)
+    directory, names = select(arguments.work_dir, arguments.variant)
     name = only(names)
     from deq_keras.tuning import describe
 
@@ -108,7 +108,7 @@ def export(arguments):
     from ..evaluation import tuning
     from ..runs import variants
 
-    ((_, job, model),) = variants.trained(directory, [name])
+    ((_, job, model),) = variants.load_models(directory, [name])
     metadata = {}
     if arguments.tuned:
         tuned = tuning.apply(model, directory.folder(name))
@@ -125,7 +125,7 @@ def export(arguments):
             f"{str(arguments.out)!r})."
         )
         return
-    with corruption.reported():
+    with corruption.locating():
         difference = export(
             *job.prepare_export(model),
             arguments.out,
@@ -141,13 +141,13 @@ def export(arguments):
 
 def generate(arguments):
     """Prints the text that a language model generates. Writes no files."""
-    directory, names = selected(arguments.work_dir, arguments.variant)
+    directory, names = select(arguments.work_dir, arguments.variant)
     registry.check_generates(directory.config.experiment)
     name = only(names)
     from ..evaluation import generation
     from ..runs import variants
 
-    ((_, _, model),) = variants.trained(directory, [name])
+    ((_, _, model),) = variants.load_models(directory, [name])
     text = generation.generate(
         model.causal_lm,
         arguments.prompt,
@@ -172,9 +172,7 @@ def list_configs(arguments):
     """Prints the shipped configs, which `train` accepts by name."""
     del arguments
     rows = [["name", "subject"]]
-    print(
-        aligned(rows + [[name, shipped.subject(name)] for name in shipped.names()], 2)
-    )
+    print(align(rows + [[name, shipped.subject(name)] for name in shipped.names()], 2))
 
 
 def doctor(arguments):
@@ -187,7 +185,7 @@ def doctor(arguments):
 
 
 def report(arguments):
-    directory, names = selected(arguments.work_dir)
+    directory, names = select(arguments.work_dir)
     if arguments.figures is not None:
         from ..evaluation import plots
 

@@ -6,17 +6,17 @@ from ..config import shipped
 from ..errors import InputError
 from ..evaluation.report import score_table
 from ..files import records
-from .selection import only, runs_of, selected
+from .selection import only, runs_of, select
 
 
 def evaluate(arguments):
     """Measures runs at budgets. Writes the results and the report of the run."""
-    directory, names = selected(arguments.work_dir, arguments.variant)
-    budgets = _checked_budgets(directory.config, arguments.budgets)
+    directory, names = select(arguments.work_dir, arguments.variant)
+    budgets = _check_budgets(directory.config, arguments.budgets)
     from ..runs import variants
 
     with directory.in_use():
-        for name, job, model in variants.trained(directory, names):
+        for name, job, model in variants.load_models(directory, names):
             variants.evaluate(job, model, directory.folder(name), budgets)
         text = variants.compare(directory, arguments.figures)
     print(text)
@@ -24,16 +24,16 @@ def evaluate(arguments):
 
 def sweep(arguments):
     """Prints, draws and saves the scores of runs at tolerances of the solver."""
-    directory, names = selected(arguments.work_dir, arguments.variant)
+    directory, names = select(arguments.work_dir, arguments.variant)
     given = arguments.max_iter and [arguments.max_iter]
-    _checked_budgets(directory.config, given, "--max-iter")
+    _check_budgets(directory.config, given, "--max-iter")
     from ..evaluation import plots
     from ..evaluation.budgets import equilibrium
     from ..runs import variants
 
     rows = {}
     with directory.in_use():
-        for name, job, model in variants.trained(directory, names):
+        for name, job, model in variants.load_models(directory, names):
             if equilibrium(model) is None:
                 continue
             budget = arguments.max_iter or max(job.config.evaluation.budgets)
@@ -55,9 +55,9 @@ def sweep(arguments):
 
 def evaluate_export(arguments):
     """Prints the scores and latencies of an exported file on the data of a run."""
-    directory, names = selected(arguments.work_dir, arguments.variant)
+    directory, names = select(arguments.work_dir, arguments.variant)
     name = only(names)
-    budgets = _checked_budgets(directory.config, arguments.budgets)
+    budgets = _check_budgets(directory.config, arguments.budgets)
     from ..evaluation.exported import ExportedFile
     from ..runs import variants
 
@@ -71,13 +71,13 @@ def evaluate_export(arguments):
 
 def evaluate_problems(arguments):
     """Prints the scores of runs on the problems of a user's file."""
-    directory, names = selected(arguments.work_dir, arguments.variant)
-    budgets = _checked_budgets(directory.config, arguments.budgets)
+    directory, names = select(arguments.work_dir, arguments.variant)
+    budgets = _check_budgets(directory.config, arguments.budgets)
     from ..runs import variants
 
     rows = {}
-    for name, job, model in variants.trained(directory, names):
-        problems = job.read_problems(arguments.file)
+    for name, job, model in variants.load_models(directory, names):
+        problems = job.feed.read_problems(arguments.file)
         chosen = budgets or job.config.evaluation.budgets
         rows[name] = job.measure_model(model, chosen, problems)
     print(score_table(rows, registry.find(directory.config.experiment).score))
@@ -87,18 +87,18 @@ def evaluate_checkpoint(arguments):
     """Prints the scores of a checkpoint on the data of a config. Writes no files."""
     config = configs.load(shipped.find(arguments.config), arguments.overrides)
     name = only(runs_of(config, arguments.variant))
-    budgets = _checked_budgets(config, arguments.budgets)
+    budgets = _check_budgets(config, arguments.budgets)
     from ..conversion import checkpoint_job
     from ..data import corruption
 
     run = configs.run_config(config, name)
-    with corruption.reported():
+    with corruption.locating():
         job, model = checkpoint_job.load(arguments.file, run)
         rows = job.measure_model(model, budgets or run.evaluation.budgets)
     print(score_table({name: rows}, registry.find(config.experiment).score))
 
 
-def _checked_budgets(config, budgets, option="--budgets"):
+def _check_budgets(config, budgets, option="--budgets"):
     """Returns the budgets of the command line, each once, checked like a config's."""
     if budgets is not None:
         budgets = sorted(set(budgets))

@@ -21,7 +21,7 @@ class MissingPackage(ImportError):
 
 
 @contextlib.contextmanager
-def asked_for():
+def explaining_missing():
     """Converts import errors of the extra's packages to `MissingPackage`."""
     try:
         yield

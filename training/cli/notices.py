@@ -42,11 +42,11 @@ class _Finder:
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None:
-            spec.loader.exec_module = _filtered(spec.loader.exec_module)
+            spec.loader.exec_module = _filter_output(spec.loader.exec_module)
         return spec
 
 
-def _filtered(execute):
+def _filter_output(execute):
     def execute_filtered(module):
         with _filter(os.environ[_LEVEL]):
             execute(module)

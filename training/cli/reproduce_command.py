@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import InputError
-from ..evaluation.summary import aligned
+from ..evaluation.summary import align
 
 
 class Experiment(NamedTuple):
@@ -118,7 +118,7 @@ def reproduce(arguments):
     name, is_quick = arguments.name, arguments.quick
     if name is None:
         return _list(arguments)
-    config = resolved(name, is_quick, arguments.overrides)
+    config = resolve(name, is_quick, arguments.overrides)
     ending = "-quick" if is_quick else ""
     path = Path(arguments.work_dir or f"runs/reproduce-{name}{ending}")
     # An interrupted command continues.
@@ -143,11 +143,11 @@ def _list(arguments):
     for name, one in EXPERIMENTS.items():
         times = [f"{one.minutes}", f"{one.quick_minutes}"]
         rows.append([name, *times, one.source, one.shows])
-    print(aligned(rows, left=len(rows[0])))
+    print(align(rows, left=len(rows[0])))
     print("\nTimes are for two cores that do nothing else.")
 
 
-def resolved(name, is_quick, overrides=()):
+def resolve(name, is_quick, overrides=()):
     """Returns the config of an experiment.
 
     Raises:

@@ -5,7 +5,7 @@ from ..errors import InputError
 from ..runs.work_directory import WorkDirectory
 
 
-def selected(path, name=None):
+def select(path, name=None):
     """Returns the `WorkDirectory` at a path and the names of its selected runs.
 
     Args:
@@ -21,7 +21,7 @@ def selected(path, name=None):
 
 
 def runs_of(config, name=None):
-    """Returns the names of the runs of a config; see `selected`."""
+    """Returns the names of the runs of a config; see `select`."""
     names = configs.run_names(config)
     if name is None:
         return names

@@ -28,16 +28,16 @@ class _Shortener(reprlib.Repr):
 _shortener = _Shortener()
 
 
-def shortened(value):
+def shorten(value):
     """Returns the `repr` of a value; a long one without its middle."""
     return _shortener.repr(value)
 
 
-def received(path, value):
+def received_text(path, value):
     """Returns "Received: name=value." with the last name of a dotted path."""
     *parents, last = path.split(".")
     name = f"{parents[-1]}.{last}" if parents and last.isdecimal() else last
-    return f"Received: {name or 'config'}={shortened(value)}."
+    return f"Received: {name or 'config'}={shorten(value)}."
 
 
 def place(path):
@@ -49,7 +49,9 @@ def place(path):
 
 def fail(path, expected, value, hint=""):
     """Raises `InputError` for a value that is not as expected."""
-    raise InputError(f"{place(path)} must be {expected}. {received(path, value)}{hint}")
+    raise InputError(
+        f"{place(path)} must be {expected}. {received_text(path, value)}{hint}"
+    )
 
 
 def join(path, key):

@@ -54,10 +54,15 @@ Text = Annotated[str, Field(min_length=1, max_length=4096)]
 Label = Annotated[Text, Field(max_length=64)]
 
 
-def _check_distinct(values):
-    if any(value in values[:index] for index, value in enumerate(values)):
-        raise ValueError("a list without repetitions")
-    return values
+def _check(is_valid, expected=""):
+    """Returns a validator that raises what was expected of an invalid value."""
+
+    def check(value):
+        if not is_valid(value):
+            raise ValueError(expected)
+        return value
+
+    return check
 
 
 T = TypeVar("T")
@@ -66,14 +71,23 @@ Some = Annotated[Several[T], Field(min_length=1)]
 Pair = Annotated[list[T], Field(min_length=2, max_length=2)]
 
 
-def _check_ascending(values):
-    if values[0] > values[1]:
-        raise ValueError("two numbers in ascending order")
-    return values
-
-
-Range = Annotated[Pair[NonNegative], AfterValidator(_check_ascending)]
-Distinct = Annotated[Some[T], AfterValidator(_check_distinct)]
+Range = Annotated[
+    Pair[NonNegative],
+    AfterValidator(
+        _check(lambda pair: pair[0] <= pair[1], "two numbers in ascending order")
+    ),
+]
+Distinct = Annotated[
+    Some[T],
+    AfterValidator(
+        _check(
+            lambda values: (
+                not any(value in values[:i] for i, value in enumerate(values))
+            ),
+            "a list without repetitions",
+        )
+    ),
+]
 
 
 def _check_names(mapping):
@@ -98,32 +112,23 @@ Changes = Annotated[
 NonEmpty = Annotated[dict[str, Any], Field(min_length=1, max_length=100)]
 
 
-def _check_result(value):
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError
-    return value
-
-
 # A number of a paper, or its text.
 Result = Annotated[
-    Any, AfterValidator(_check_result), WithJsonSchema({"type": "result"})
+    Any,
+    AfterValidator(_check(lambda value: type(value) in (str, int, float))),
+    WithJsonSchema({"type": "result"}),
+]
+
+# The integers 0 and 1 equal false and true.
+Switch = Annotated[
+    Literal[True, False, "auto"],
+    BeforeValidator(_check(lambda value: type(value) is not int)),
 ]
 
 
-def _check_switch(value):
-    if type(value) is int:  # Equals true or false.
-        raise ValueError
-    return value
-
-
-Switch = Annotated[Literal[True, False, "auto"], BeforeValidator(_check_switch)]
-
-
-def _check_component(value):
+def _names_class(value):
     name = value.get("class_name") if isinstance(value, dict) else value
-    if not isinstance(name, str) or not name.strip():
-        raise ValueError
-    return value
+    return isinstance(name, str) and bool(name.strip())
 
 
 # A solver, gradient, regularizer, initial state or cell: `anderson`, or `{class_name:
@@ -131,7 +136,7 @@ def _check_component(value):
 # `training.runs.components`, and `check_sizes` the numbers.
 Component = Annotated[
     Any,
-    AfterValidator(_check_component),
+    AfterValidator(_check(_names_class)),
     WithJsonSchema({"type": "component"}),
 ]
 

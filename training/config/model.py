@@ -5,7 +5,7 @@ import functools
 import pydantic
 
 from ..errors import InputError
-from .errors import closest, join, place, received
+from .errors import closest, join, place, received_text
 from .keys import check_sizes
 
 _KINDS = {
@@ -45,10 +45,10 @@ def validate(cls, mapping):
         raise InputError(_message(error.errors(include_url=False), cls)) from None
 
 
-def expected(schema):
+def describe(schema):
     """Returns the values that a JSON schema allows, in words."""
     if "anyOf" in schema:
-        return ", or ".join(map(expected, schema["anyOf"]))
+        return ", or ".join(map(describe, schema["anyOf"]))
     if "enum" in schema:
         return f"one of {', '.join(map(_yaml, schema['enum']))}"
     if "const" in schema:
@@ -60,7 +60,7 @@ def expected(schema):
         if f"max{key}" in schema:
             fewest, most = schema.get(f"min{key}", 0), schema[f"max{key}"]
             text += f" of {most if fewest == most else f'{fewest} to {most}'} {unit}"
-    return f"{text}, each {expected(schema['items'])}" if kind == "array" else text
+    return f"{text}, each {describe(schema['items'])}" if kind == "array" else text
 
 
 def _yaml(value):
@@ -80,7 +80,7 @@ def _message(errors, cls):
     if kind == "union_tag_invalid":
         path, value = join(path, "name"), value["name"]
         schema = {"enum": list(schema["discriminator"]["mapping"])}
-    text = expected(schema)
+    text = describe(schema)
     if kind == "value_error":  # Raised by a function of ours.
         cause = error["ctx"]["error"]
         if isinstance(cause, InputError):
@@ -88,7 +88,7 @@ def _message(errors, cls):
         text = str(cause) or text
     names = [name for name in schema.get("enum", ()) if isinstance(name, str)]
     hint = closest(value, names)
-    return f"{place(path)} must be {text}. {received(path, value)}{hint}"
+    return f"{place(path)} must be {text}. {received_text(path, value)}{hint}"
 
 
 @functools.cache

@@ -5,7 +5,7 @@ import json
 
 from .. import registry
 from ..errors import InputError
-from .errors import closest, fail, join, received, shortened
+from .errors import closest, fail, join, received_text, shorten
 from .model import validate
 from .sanitize import MAX_KEY, dump, parse, plain
 
@@ -55,19 +55,19 @@ def parse_override(override):
     if not equals or not all(path.split(".")) or len(path) > MAX_KEY:
         raise InputError(
             "An override must have the form a.b=value, with a path of at most "
-            f"{MAX_KEY} characters. Received: {shortened(override)}."
+            f"{MAX_KEY} characters. Received: {shorten(override)}."
         )
     try:
         return path, parse(text)
     except InputError as error:
-        raise InputError(f"--set {shortened(override)}: {error}") from error
+        raise InputError(f"--set {shorten(override)}: {error}") from error
 
 
 def resolve(mapping, assignments=()):
     """Returns the `Config` of a plain mapping after `(path, value)` assignments."""
     mapping = plain(mapping)
     if not isinstance(mapping, dict):
-        raise InputError(f"A config must hold a mapping. {received('', mapping)}")
+        raise InputError(f"A config must hold a mapping. {received_text('', mapping)}")
     name, names = mapping.get("experiment"), registry.names()
     if name not in names:
         fail("experiment", f"one of {', '.join(names)}", name, closest(name, names))
@@ -121,7 +121,7 @@ def _check_variants(config):
             if name not in names:
                 raise InputError(
                     f"`published.{heading}` must name variants of the config: "
-                    f"{', '.join(names)}. Received: variant={shortened(name)}."
+                    f"{', '.join(names)}. Received: variant={shorten(name)}."
                     f"{closest(name, names)}"
                 )
 
@@ -243,7 +243,7 @@ def _set(node, keys, value, parent=""):
         if not key.isdecimal() or int(key) >= len(node):
             raise InputError(
                 f"`{path}` must be an index below {len(node)}. Received: "
-                f"{shortened(key)}."
+                f"{shorten(key)}."
             )
         key = int(key)
     old = node[key] if isinstance(node, list) else node.get(key)
@@ -251,7 +251,7 @@ def _set(node, keys, value, parent=""):
         if old is None or isinstance(old, str):
             old = node[key] = {} if old is None else {"class_name": old}
         if not isinstance(old, dict | list):
-            raise InputError(f"`{path}` has no parts. {received(path, old)}")
+            raise InputError(f"`{path}` has no parts. {received_text(path, old)}")
         _set(old, others, value, path)
     elif _is_section(path, old, value):
         for name, part in value.items():

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from ..errors import InputError
-from .errors import closest, shortened
+from .errors import closest, shorten
 
 _PACKAGE, _CHECKOUT = Path(__file__).resolve().parents[1:3]
 # A wheel has the configs in the folder of the package, and a checkout beside it.
@@ -44,6 +44,6 @@ def find(text):
     if name in names():
         return FOLDER / f"{name}.yaml"
     raise InputError(
-        f"There is neither a file {shortened(text)} nor a shipped config of that name."
+        f"There is neither a file {shorten(text)} nor a shipped config of that name."
         f"{closest(name, names())}"
     )

@@ -29,11 +29,9 @@ def load(path, config):
     check_file(path, "checkpoint")
     registry.import_modules(config.imports, "`imports`:")
     components.check(config)
-    implementation = registry.implementation(config.experiment)
+    cls = registry.implementation(config.experiment)
     # A run keeps the vocabulary of its text beside its model.
-    job = implementation(
-        config, lambda: implementation.load_data(config.data, path.parent)
-    )
+    job = cls(config, lambda: cls.load_data(config.data, path.parent))
     if path.suffix == ".keras":
         model = job.build_model()
         source = saved_model.load(path, "Give another checkpoint.")

@@ -33,7 +33,7 @@ def import_checkpoint(path, out, architecture):
     _check_new(out)
     state_dict = checkpoint_file.read(path)
     try:
-        model = _loaded(state_dict, dict(architecture))
+        model = _load(state_dict, dict(architecture))
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {error}") from error
     try:
@@ -53,7 +53,7 @@ _LOADERS = {
 }
 
 
-def _loaded(state_dict, architecture):
+def _load(state_dict, architecture):
     found = [part for part in _LOADERS if any(part in name for name in state_dict)]
     load = _LOADERS[found[0]] if found else locuslab.load_deq_transformer
     if "state_dict" in architecture:

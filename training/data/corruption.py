@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ..errors import InputError
 
-# Finders of the streams built inside `reported`.
+# Finders of the streams built inside `locating`.
 _finders = contextvars.ContextVar("finders", default=None)
 
 # Errors that files and their contents can cause, unlike errors of the machine.
@@ -27,8 +27,8 @@ _FILE_ERRORS = (
 )
 
 
-def located_by(finder):
-    """Registers a finder for streams that are built inside `reported`.
+def add_finder(finder):
+    """Registers a finder for streams that are built inside `locating`.
 
     Args:
         finder: Function that returns a sentence about the first unusable example, or
@@ -40,7 +40,7 @@ def located_by(finder):
 
 
 @contextlib.contextmanager
-def reported():
+def locating():
     """Turns an error of reading data into an `InputError` that names the cause.
 
     An error that the data do not cause passes through unchanged.
@@ -49,15 +49,13 @@ def reported():
     try:
         yield
     except _FILE_ERRORS as error:
-        found = _first_found(_finders.get())
+        finders = _finders.get()
+        if finders:
+            words = "Looking for what is damaged in the data."
+            print(words, file=sys.stderr, flush=True)
+        found = next(filter(None, (finder() for finder in finders)), None)
         if found is None:
             raise
         raise InputError(f"The data are damaged. {found}") from error
     finally:
         _finders.reset(token)
-
-
-def _first_found(finders):
-    if finders:
-        print("Looking for what is damaged in the data.", file=sys.stderr, flush=True)
-    return next(filter(None, (finder() for finder in finders)), None)

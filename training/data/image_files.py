@@ -48,7 +48,11 @@ def decode(encoded, num_channels):
                 lambda: _decode_png(encoded, num_channels),
             ),
             (
-                _is_tensorflow_jpeg(encoded),
+                tf.cond(  # JPEG files, but not in CMYK.
+                    tf.io.is_jpeg(encoded),
+                    lambda: tf.io.extract_jpeg_shape(encoded)[-1] < 4,
+                    lambda: tf.constant(False),
+                ),
                 lambda: tf.io.decode_jpeg(encoded, num_channels, dct_method=_TRANSFORM),
             ),
         ],
@@ -84,15 +88,6 @@ def _decode_png(encoded, num_channels):
         tf.shape(pixels)[-1] == 3,
         lambda: tf.image.rgb_to_grayscale(tf.ensure_shape(pixels, (None, None, 3))),
         lambda: pixels,
-    )
-
-
-def _is_tensorflow_jpeg(encoded):
-    """Returns whether these are the bytes of a JPEG file, but not in CMYK."""
-    return tf.cond(
-        tf.io.is_jpeg(encoded),
-        lambda: tf.io.extract_jpeg_shape(encoded)[-1] < 4,
-        lambda: tf.constant(False),
     )
 
 

@@ -113,28 +113,26 @@ def training_batches(
     first, num_skipped = divmod(steps.start, pass_steps)
     passes = range(first, math.ceil(steps.stop / pass_steps))
 
-    def augmented(number, entry):
-        return transform.augmented(
-            *load(*entry), augmentation, tf.stack([seed, number])
-        )
+    def augment(number, entry):
+        return transform.augment(*load(*entry), augmentation, tf.stack([seed, number]))
 
     def pass_batches(number):
-        stream = split.shuffled(tf.stack([seed, number]))
+        stream = split.shuffle(tf.stack([seed, number]))
         skipped = tf.where(number == first, tf.constant(num_skipped, tf.int64), 0)
         # Batches are numbered over the whole run: each gets its own augmentation.
         if transform.of_batches:
             stream = stream.batch(batch_size, drop_remainder)
             stream = stream.enumerate(number * pass_steps).skip(skipped)
-            return _mapped(stream, lambda *batch: shard.rows(*augmented(*batch)))
+            return _map(stream, lambda *batch: shard.rows(*augment(*batch)))
         skipped *= batch_size
         stream = stream.enumerate(number * len(split)).skip(skipped)
         stream = shard.entries(stream, batch_size, num_entries - skipped)
-        stream = _mapped(stream, augmented)
+        stream = _map(stream, augment)
         return stream.batch(batch_size // shard.count, drop_remainder)
 
     drop_remainder = drop_remainder or transform.drops_remainder
     stream = tf.data.Dataset.range(passes.start, passes.stop).flat_map(pass_batches)
-    return prefetched(stream.take(len(steps)))
+    return prefetch(stream.take(len(steps)))
 
 
 def array_batches(arrays, batch_size, seed, steps):
@@ -168,7 +166,7 @@ def array_batches(arrays, batch_size, seed, steps):
     )
     # Without a known cardinality Keras warns that the data ran out.
     size = tf.data.experimental.assert_cardinality(len(steps))
-    return prefetched(batches.apply(size))
+    return prefetch(batches.apply(size))
 
 
 def evaluation_batches(split, batch_size, shard=WHOLE):
@@ -181,28 +179,28 @@ def evaluation_batches(split, batch_size, shard=WHOLE):
     """
     load, transform = split.loader(), split.transform
 
-    def evaluated(*entry):
-        return transform.evaluated(*load(*entry))
+    def prepare(*entry):
+        return transform.prepare(*load(*entry))
 
     if transform.of_batches:
         batches = split.in_order().batch(batch_size)
-        batches = _mapped(batches, lambda *batch: evaluated(*shard.rows(*batch)))
+        batches = _map(batches, lambda *batch: prepare(*shard.rows(*batch)))
     else:
         stream = shard.entries(split.in_order(), batch_size, len(split))
-        batches = _mapped(stream, evaluated).batch(batch_size // shard.count)
+        batches = _map(stream, prepare).batch(batch_size // shard.count)
     # Without a known cardinality Keras warns that the data ran out.
     size = tf.data.experimental.assert_cardinality(math.ceil(len(split) / batch_size))
-    return prefetched(batches.apply(size))
+    return prefetch(batches.apply(size))
 
 
 def sample(split, count):
     """Returns the first images of a split as a float32 tensor of at most `count`."""
-    with corruption.reported():
+    with corruption.locating():
         (images, _), *_ = evaluation_batches(split.part(0, count), count).take(1)
     return images
 
 
-def prefetched(dataset):
+def prefetch(dataset):
     """Returns a dataset that is read ahead.
 
     Every stream ends here. TensorFlow's autotuner stays off: who deletes an iterator
@@ -214,7 +212,7 @@ def prefetched(dataset):
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
-def _mapped(dataset, function):
+def _map(dataset, function):
     return dataset.map(
         function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )

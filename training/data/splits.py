@@ -14,8 +14,8 @@ class Split(abc.ABC):
     so that large images are read after shuffling.
 
     Args:
-        transform: Object with the functions `evaluated(*example)`, which prepares
-            examples for evaluation, and `augmented(*example, config, key)`, which
+        transform: Object with the functions `prepare(*example)`, which prepares
+            examples for evaluation, and `augment(*example, config, key)`, which
             changes them at random for training; the Boolean `of_batches`, whether both
             take batches of examples; and the Boolean `drops_remainder`, whether
             training drops a smaller last batch.
@@ -42,7 +42,7 @@ class Split(abc.ABC):
         """Returns the dataset of the entries, tuples, in their order."""
 
     @abc.abstractmethod
-    def shuffled(self, key):
+    def shuffle(self, key):
         """Returns the dataset in an order that depends on the int64 `(2,)` key only."""
 
     @abc.abstractmethod
@@ -56,7 +56,7 @@ class IndexedSplit(Split):
     def in_order(self):
         return tf.data.Dataset.from_tensor_slices((tf.range(len(self)),))
 
-    def shuffled(self, key):
+    def shuffle(self, key):
         order = tf.random.experimental.stateless_shuffle(tf.range(len(self)), key)
         return tf.data.Dataset.from_tensor_slices((order,))
 

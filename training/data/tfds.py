@@ -54,24 +54,24 @@ class TFDSSplit(Split):
 
     Args:
         parse: Function from a record, a string tensor, to an example.
-        segments: List of `(file, start, stop)`: records of files, in their order.
+        ranges: List of `(file, start, stop)`: records of files, in their order.
         transform: See `Split`.
         shuffle_buffer: Positive integer. Records from which the next one is drawn.
     """
 
-    def __init__(self, parse, segments, transform, shuffle_buffer):
+    def __init__(self, parse, ranges, transform, shuffle_buffer):
         super().__init__(transform)
         self.parse = parse
-        self.segments = segments
+        self.ranges = ranges
         self.shuffle_buffer = shuffle_buffer
 
     def __len__(self):
-        return sum(stop - start for _, start, stop in self.segments)
+        return sum(stop - start for _, start, stop in self.ranges)
 
     def part(self, start, stop):
         start, stop, _ = slice(start, stop).indices(len(self))
         parts, first = [], 0
-        for file, begin, end in self.segments:
+        for file, begin, end in self.ranges:
             # Index in the file minus index in this split.
             offset = begin - first
             first += end - begin
@@ -81,22 +81,22 @@ class TFDSSplit(Split):
         return TFDSSplit(self.parse, parts, self.transform, self.shuffle_buffer)
 
     def in_order(self):
-        segments = tf.data.Dataset.from_tensor_slices(self._segment_tensors())
-        return segments.flat_map(_records)
+        ranges = tf.data.Dataset.from_tensor_slices(self._range_tensors())
+        return ranges.flat_map(_records)
 
-    def shuffled(self, key):
+    def shuffle(self, key):
         # Sets the seed of this epoch's graph; `shuffle` would use the process' seed.
         tf.random.set_seed(1)
         files_key, records_key = tf.unstack(tf.random.split(key))
         order = tf.random.experimental.stateless_shuffle(
-            tf.range(len(self.segments)), files_key
+            tf.range(len(self.ranges)), files_key
         )
-        segments = tf.data.Dataset.from_tensor_slices(
-            tuple(tf.gather(part, order) for part in self._segment_tensors())
+        ranges = tf.data.Dataset.from_tensor_slices(
+            tuple(tf.gather(part, order) for part in self._range_tensors())
         )
-        records = segments.interleave(
+        records = ranges.interleave(
             _records,
-            cycle_length=min(_FILES_AT_ONCE, len(self.segments)),
+            cycle_length=min(_FILES_AT_ONCE, len(self.ranges)),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
@@ -104,17 +104,17 @@ class TFDSSplit(Split):
         return records.shuffle(min(self.shuffle_buffer, len(self)), seed)
 
     def loader(self):
-        corruption.located_by(self._first_corrupt)
+        corruption.add_finder(self._first_corrupt)
         return self.parse
 
     def _first_corrupt(self):
         """Returns a sentence about the first unusable record, or `None`."""
-        for file, start, stop in self.segments:
+        for file, start, stop in self.ranges:
             check_file(file, "data file")
             records, index = iter(_records(file, start, stop)), start
             try:
                 while (entry := next(records, None)) is not None:
-                    self.transform.evaluated(*self.parse(*entry))
+                    self.transform.prepare(*self.parse(*entry))
                     index += 1
             except tf.errors.OpError:
                 return (
@@ -123,8 +123,8 @@ class TFDSSplit(Split):
                 )
         return None
 
-    def _segment_tensors(self):
-        files, *bounds = zip(*self.segments, strict=True)
+    def _range_tensors(self):
+        files, *bounds = zip(*self.ranges, strict=True)
         return tf.constant(files), *(tf.constant(one, tf.int64) for one in bounds)
 
 
@@ -143,13 +143,13 @@ def find_splits(name, splits, decode, transform, shuffle_buffer, **source):
             the bytes of their files, to an example.
         transform: See `Split`.
         shuffle_buffer: See `TFDSSplit`.
-        source: Arguments of `prepared_info`: `remedy` and `directory`.
+        source: Arguments of `prepare_info`: `remedy` and `directory`.
 
     Raises:
         InputError: If the dataset cannot be prepared, is stored in another format, or
             lacks a split or a file.
     """
-    info = prepared_info(name, **source)
+    info = prepare_info(name, **source)
     missing = [split for split in splits if split not in info.splits]
     if missing:
         raise InputError(
@@ -180,14 +180,14 @@ def split_of(info, split, name, decode, transform, shuffle_buffer):
         features = info.features.deserialize_example(record, decoders=decoders)
         return decode(features)
 
-    segments = [
+    ranges = [
         (str(file), 0, count)
         for file, count in zip(found.filepaths, found.shard_lengths, strict=True)
     ]
-    return TFDSSplit(parse, segments, transform, shuffle_buffer)
+    return TFDSSplit(parse, ranges, transform, shuffle_buffer)
 
 
-def prepared_info(name, remedy, directory=None):
+def prepare_info(name, remedy, directory=None):
     """Returns the `DatasetInfo` of a dataset, which is prepared first if needed.
 
     Args:

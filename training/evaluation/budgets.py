@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 import deq_keras
-from deq_keras.models import UntiedLayers
+from deq_keras.diagnostics import ModelParts, split_model
+from deq_keras.models import NextTokenLossModel, UntiedLayers
 
 
 def equilibrium(model):
@@ -18,6 +19,19 @@ def equilibrium(model):
         return None  # Its layers are single evaluations of cells.
     found = [layer for layer in layers if isinstance(layer, deq_keras.layers.DEQ)]
     return found[0] if found else None
+
+
+def split(model):
+    """Returns the `ModelParts` of a model with one `DEQ` layer."""
+    if not isinstance(model, NextTokenLossModel):
+        return split_model(model)
+    # The memory of segments around the layer is no model, which could be split.
+    causal_lm, layer = model.causal_lm, equilibrium(model)
+    return ModelParts(
+        causal_lm.backbone.token_embedding,
+        layer,
+        lambda state: causal_lm.softmax(layer.cell.features(state)),
+    )
 
 
 def predictor(model):
@@ -94,6 +108,7 @@ def measure_at_budgets(predict, batches, score, budgets, summarize=None):
     """
     rows, bar = [], BudgetBar(budgets, len(batches))
     for budget in budgets:
+        # `solves` apart from `scores`: a `summarize` may return none of its numbers.
         scores, solves = [], []
         for inputs, targets in batches:
             outputs, solve = predict(inputs, budget)

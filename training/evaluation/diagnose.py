@@ -28,7 +28,9 @@ class Diagnosis:
         # TensorFlow counts the traces of a method over all of its instances, and warns
         # of many. For partial functions, it counts each one alone.
         self._measure = tf.function(
-            functools.partial(self._measured), reduce_retracing=True, autograph=False
+            functools.partial(self._measure_batch),
+            reduce_retracing=True,
+            autograph=False,
         )
 
     def of(self, batches):
@@ -60,7 +62,7 @@ class Diagnosis:
             ),
         }
 
-    def _measured(self, batch):
+    def _measure_batch(self, batch):
         layer, max_iter, inputs = self._layer, self._max_iter, self._encode(batch)
         full = layer.solve(inputs, SolveRequest(max_iter=max_iter, tol=0.0))
         stopped = layer.solve(inputs, SolveRequest(max_iter=max_iter))

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from deq_keras.tokenizers import VocabularyTokenizer
 
-from ..config.errors import received, shortened
+from ..config.errors import received_text, shorten
 from ..data.text import WordTokenizer
 from ..errors import InputError
 
@@ -34,7 +34,7 @@ def generate(causal_lm, prompt, max_length, temperature, top_k, seed):
     num_tokens = len(tokenizer(prompt))
     if not num_tokens:
         raise InputError(
-            f"--prompt must hold at least one token. {received('prompt', prompt)}"
+            f"--prompt must hold at least one token. {received_text('prompt', prompt)}"
         )
     if num_tokens >= max_length:
         raise InputError(
@@ -58,13 +58,13 @@ def _check_vocabulary(tokenizer, prompt):
     kind = "words" if isinstance(tokenizer, WordTokenizer) else "characters"
     unknown = _unknown_parts(tokenizer, prompt)
     if unknown:
-        shown = ", ".join(map(shortened, unknown[:_MOST_SHOWN]))
+        shown = ", ".join(map(shorten, unknown[:_MOST_SHOWN]))
         if len(unknown) > _MOST_SHOWN:
             shown += f" and {len(unknown) - _MOST_SHOWN} more"
         raise InputError(
             f"--prompt must consist of {kind} of the model's vocabulary, which has "
             f"{tokenizer.vocabulary_size()} tokens. Leave out: {shown}. "
-            f"{received('prompt', prompt)}"
+            f"{received_text('prompt', prompt)}"
         )
 
 

@@ -1,6 +1,7 @@
 """Figures of trained variants."""
 
 import functools
+import itertools
 import math
 
 import matplotlib
@@ -238,8 +239,10 @@ def plot_history(path, histories):
             axes.yaxis.set_major_locator(_integers())
         for index, (variant, runs) in enumerate(by_variant(histories).items()):
             _draw_variant(axes, variant, runs, names, f"C{index % 10}")
-        for start in _phase_starts(next(iter(histories.values()))):
-            axes.axvline(start, color="grey", ls=":", lw=1)
+        phases = [row["phase"] for row in next(iter(histories.values()))]
+        for epoch, (one, other) in enumerate(itertools.pairwise(phases), start=1):
+            if one != other:
+                axes.axvline(epoch + 0.5, color="grey", ls=":", lw=1)
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(_integers())
     _legend(figure, all_axes[0])
@@ -283,16 +286,6 @@ def _values(rows, name):
 def _integers():
     """Returns a locator of ticks at integers, also for a range below one."""
     return ticker.MaxNLocator(integer=True, min_n_ticks=1)
-
-
-def _phase_starts(rows):
-    """Returns the places between epochs where a phase starts."""
-    phases = [row["phase"] for row in rows]
-    return [
-        index + 0.5
-        for index in range(1, len(phases))
-        if phases[index] != phases[index - 1]
-    ]
 
 
 def residual_image(quartiles):

@@ -9,7 +9,7 @@ from ..config.reading import (
     variant_of,
 )
 from ..files import records
-from .summary import aligned, at_budgets, mean_text
+from .summary import align, at_budgets, mean_text
 
 
 def report(directory):
@@ -37,7 +37,7 @@ def measurements(directory):
     evaluation, and from runs to their diagnosis."""
     results = evaluations(directory)
     rows = {name: result["budgets"] for name, result in results.items()}
-    diagnoses = present(
+    diagnoses = read_runs(
         directory, records.DIAGNOSIS, "diagnose", records.read_diagnosis
     )
     return rows, diagnoses
@@ -50,7 +50,7 @@ def evaluations(directory):
     def read(path, remedy):
         return records.read_evaluation(path, score, remedy)
 
-    return present(directory, records.EVALUATION, "evaluate", read)
+    return read_runs(directory, records.EVALUATION, "evaluate", read)
 
 
 def histories(directory):
@@ -88,7 +88,7 @@ def _progress(directory, score):
             total = len(history)  # The data determine the epochs of phases in steps.
         epochs = f"{len(history)} / {total}"
         rows.append([name, epochs, f"{seconds:.1f}", last, weights])
-    return aligned(rows)
+    return align(rows)
 
 
 def _length(phases):
@@ -131,13 +131,13 @@ def score_table(rows, score, latencies=None, at="budget", published=None):
             table.append([name, *cells])
         tables += table
     if latencies is None:
-        return aligned(tables)
+        return align(tables)
     tables.append(["latency [ms] at NFE", *map(str, budgets)])
     for index, label in enumerate(("median", "95th percentile")):
         values = [1000 * latencies.quantiles[budget][index] for budget in budgets]
         tables.append([label, *(f"{value:.3g}" for value in values)])
     return (
-        f"{aligned(tables)}\nLatencies of {latencies.num_requests} requests per "
+        f"{align(tables)}\nLatencies of {latencies.num_requests} requests per "
         f"budget, of {latencies.num_samples} samples each."
     )
 
@@ -155,7 +155,7 @@ def _diagnosis_table(diagnoses):
         rows.append([name, *cells, converged, *radii])
     budget = len(next(iter(diagnoses.values()))["residual_quantiles"])
     note = f"Means of solves to the trained tolerance, at most {budget} evaluations:"
-    table = f"{note}\n{aligned(rows)}"
+    table = f"{note}\n{align(rows)}"
     if "~" in table:
         table += (
             "\n~: without the radius of some samples, or with a poor estimate of it."
@@ -192,7 +192,7 @@ def _history(directory, folder):
     )
 
 
-def present(directory, file_name, command, read):
+def read_runs(directory, file_name, command, read):
     """Returns a dict from runs to the contents of a file, without missing files.
 
     Args:

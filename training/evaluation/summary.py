@@ -48,7 +48,7 @@ def at_budgets(runs, key, at="budget"):
     return dict(sorted(values.items()))
 
 
-def aligned(rows, left=1):
+def align(rows, left=1):
     """Returns rows of text as lines with aligned columns.
 
     Args:
@@ -82,4 +82,4 @@ def table(headings, columns, groups):
             mean_text([run[key] for run in runs], *form) for _, key, *form in columns
         ]
         rows.append([*names, *cells])
-    return aligned(rows, left=len(headings))
+    return align(rows, left=len(headings))

@@ -39,7 +39,7 @@ def tune_run(model, groups, promise, batch_size, label=None):
     try:
         return tune(
             model,
-            _selected(groups, label),
+            _select(groups, label),
             Promise(*promise),
             batch_size=batch_size,
             progress=_progress(),
@@ -58,7 +58,11 @@ def write(tuning, folder, suffix="png"):
     """
     candidates = {}
     for setting in tuning.settings:
-        candidates.setdefault(_candidate(setting.solver), []).append(setting)
+        # A candidate is a solver without its budget and its tolerance.
+        name, _, arguments = describe(setting.solver).partition("(")
+        _, _, *others = arguments[:-1].split(", ")
+        label = f"{name}({', '.join(others)})" if others else name
+        candidates.setdefault(label, []).append(setting)
     rows = [
         {
             "candidate": label,
@@ -102,14 +106,7 @@ def apply(model, folder):
     return tuning
 
 
-def _candidate(solver):
-    """Returns a description of a solver without its budget and its tolerance."""
-    name, _, arguments = describe(solver).partition("(")
-    _, _, *others = arguments[:-1].split(", ")
-    return f"{name}({', '.join(others)})" if others else name
-
-
-def _selected(groups, label):
+def _select(groups, label):
     """Returns the inputs of a group of test examples."""
     if label is None and len(groups) == 1:
         return next(iter(groups.values()))

@@ -12,6 +12,7 @@ from ..config import keys
 from ..config.fields import Components, Config, EvaluationConfig, VariantsConfig
 from ..errors import config_errors
 from ..registry import Experiment, Score
+from ..runs.feed import ArrayFeed
 from ..runs.job import ArrayJob
 from ..runs.phases import equilibrium
 
@@ -120,9 +121,24 @@ def tcn(features, config, policy):
     return features
 
 
+class CopyMemoryFeed(ArrayFeed):
+    """The sequences, in the same order in every pass."""
+
+    def fit_arguments(self, steps):
+        size = self.config.data.batch_size
+        batches = tf.data.Dataset.from_tensor_slices(tuple(self.training)).batch(size)
+        return {
+            "x": batches.repeat().skip(steps.start % self.steps_per_epoch),
+            "steps_per_epoch": self.steps_per_epoch,
+            "validation_data": self.test,
+            "validation_batch_size": size,
+        }
+
+
 class CopyMemoryJob(ArrayJob):
     """One network of the copy memory task."""
 
+    feed_class = CopyMemoryFeed
     monitor = "val_loss"
     counts_failures = False
     steps_per_execution = 1
@@ -132,10 +148,10 @@ class CopyMemoryJob(ArrayJob):
         return self.config.data.batch_size
 
     @staticmethod
-    def load_data(config, folder):
+    def draw(config, seed):
+        del seed  # The sequences are the same for every seed of a run.
         training = copy_memory(config.num_train, config.delay, config.seed)
-        test = copy_memory(config.num_test, config.delay, config.seed + 1)
-        return lambda seed: (training, test)  # The same for every seed of a run.
+        return training, copy_memory(config.num_test, config.delay, config.seed + 1)
 
     def build_model(self):
         config, policy = self.config.model, keras.DTypePolicy(self.config.precision)
@@ -166,17 +182,6 @@ class CopyMemoryJob(ArrayJob):
 
     def loss(self):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-    def feed(self, steps):
-        size = self.config.data.batch_size
-        batches = tf.data.Dataset.from_tensor_slices(tuple(self.training)).batch(size)
-        return {
-            # The order is the same in every pass.
-            "x": batches.repeat().skip(steps.start % self.steps_per_epoch),
-            "steps_per_epoch": self.steps_per_epoch,
-            "validation_data": self.tested,
-            "validation_batch_size": size,
-        }
 
     def score(self, predictions, targets):
         return self.loss()(targets, predictions)

@@ -18,7 +18,7 @@ from ..data.images import photographs
 from ..errors import config_errors
 from ..evaluation.budgets import measure_at_budgets
 from ..evaluation.report import evaluations
-from ..evaluation.summary import aligned, at_budgets, mean_text
+from ..evaluation.summary import align, at_budgets, mean_text
 from ..registry import Experiment, Score
 from ..runs.job import ArrayJob
 from ..runs.phases import equilibrium
@@ -221,8 +221,8 @@ class ImagingJob(ArrayJob):
     evaluation_batch_size = 32
     steps_per_execution = 1
 
-    @staticmethod
-    def load_data(config, folder):
+    @classmethod
+    def load_data(cls, config, folder):
         train, test = photographs.load()
         if config.train_folder is not None:
             train = photographs.from_folder(config.train_folder)
@@ -320,7 +320,7 @@ class ImagingJob(ArrayJob):
         return "mse"
 
     def measure(self, predict, budgets, model=None, data=None):
-        batches = tf.data.Dataset.from_tensor_slices(data or self.tested)
+        batches = tf.data.Dataset.from_tensor_slices(data or self.feed.test)
         batches = batches.batch(self.evaluation_batch_size)
         return measure_at_budgets(predict, batches, scores, budgets)
 
@@ -349,7 +349,7 @@ def further_tables(directory):
         tables.append([f"{label} at NFE", *map(str, budgets)])
         for name, one in values.items():
             tables.append([name, *(mean_text(one.get(b, ()), form) for b in budgets)])
-    return aligned(tables)
+    return align(tables)
 
 
 EXPERIMENT = Experiment(

@@ -70,7 +70,7 @@ def read_text(path):
     path = Path(path)
     check_file(path, "text file")
     try:
-        text = _decoded(path.read_bytes(), path).removeprefix(_BYTE_ORDER_MARK)
+        text = _decode(path.read_bytes(), path).removeprefix(_BYTE_ORDER_MARK)
     except (MemoryError, OSError) as error:
         raise InputError(
             f"The text file {path} cannot be read: {str(error) or 'it is too large'}. "
@@ -94,7 +94,7 @@ def _reason(path, error):
     return "does not exist"
 
 
-def _decoded(content, path):
+def _decode(content, path):
     position = content.find(b"\0")  # Valid UTF-8, but never part of a text.
     if position < 0:
         try:

@@ -242,12 +242,12 @@ class ShortBar(keras.callbacks.ProgbarLogger):
         self.score = score
 
     def on_train_batch_end(self, batch, logs=None):
-        super().on_train_batch_end(batch, self._shown(logs))
+        super().on_train_batch_end(batch, self._choose(logs))
 
     def on_epoch_end(self, epoch, logs=None):
-        super().on_epoch_end(epoch, self._shown(logs))
+        super().on_epoch_end(epoch, self._choose(logs))
 
-    def _shown(self, logs):
+    def _choose(self, logs):
         score = self.score
         columns = {"loss": ("loss", 1)}
         if score.name != "loss":

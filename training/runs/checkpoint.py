@@ -83,13 +83,16 @@ def restore(folder, model, optimizer, num_epochs=None):
     if num_epochs == 0 or (num_epochs is None and not files):
         return []
     if num_epochs is not None:
-        return _assigned(_of_epoch(folder, files, variables, num_epochs), variables)
+        return _assign_state(_of_epoch(folder, files, variables, num_epochs), variables)
     try:
         state = _read(files[0], variables)
     except InputError as error:
         if len(files) < 2:
             raise
-        state = _state_before(previous, variables, error)
+        try:
+            state = _read(previous, variables)
+        except InputError:
+            raise error from None
         os.replace(current, folder / DAMAGED)
         os.replace(previous, current)
         print(
@@ -98,7 +101,7 @@ def restore(folder, model, optimizer, num_epochs=None):
             file=sys.stderr,
             flush=True,
         )
-    return _assigned(state, variables)
+    return _assign_state(state, variables)
 
 
 def _of_epoch(folder, files, variables, num_epochs):
@@ -114,7 +117,7 @@ def _of_epoch(folder, files, variables, num_epochs):
     )
 
 
-def _assigned(state, variables):
+def _assign_state(state, variables):
     for variable, array in zip(variables, state.arrays, strict=True):
         variable.assign(array)
     return state.history
@@ -138,13 +141,6 @@ def not_finite(variables):
         for variable in variables
         if not np.all(np.isfinite(variable.numpy()))
     ]
-
-
-def _state_before(file, variables, error):
-    try:
-        return _read(file, variables)
-    except InputError:
-        raise error from None
 
 
 def _read(file, variables=None):
@@ -218,7 +214,7 @@ class CompiledVariant:
         self._model = None
         self._functions = {}
 
-    def trained(self, model, optimizer, trainer):
+    def share(self, model, optimizer, trainer):
         """Returns the model, the optimizer and the trainer of the first run, with the
         state of the arguments. In the first run, keeps and returns the arguments."""
         if self._trained is None:
@@ -261,7 +257,7 @@ def _assign(targets, sources):
 
 
 @contextlib.contextmanager
-def compiled_once(jobs):
+def share_compiled(jobs):
     """Returns a context in which jobs that differ only in their seed share models.
 
     Args:

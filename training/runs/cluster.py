@@ -66,13 +66,7 @@ def from_environment():
         kind, index = task["type"], task["index"]
         if not 0 <= index < len(groups[kind]):
             raise ValueError(f"the index of the task must be in `cluster.{kind}`")
-    except (
-        AttributeError,
-        LookupError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except _INVALID as error:
         raise InputError(
             f"{_VARIABLE} must describe the cluster and the task of this process, such "
             f"as {_EXAMPLE}. ({type(error).__name__}: {error}) Received: {text[:200]}."

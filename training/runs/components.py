@@ -33,7 +33,7 @@ def check(config):
                     get(value)
 
 
-def named(path, config, classes, base=None):
+def find_class(path, config, classes, base=None):
     """Returns the class that a config names, and the dict of its arguments.
 
     Args:
@@ -48,8 +48,8 @@ def named(path, config, classes, base=None):
     """
     arguments = {"class_name": config} if isinstance(config, str) else dict(config)
     name = arguments.pop("class_name")
-    known = {_normalized(key): cls for key, cls in classes.items()}
-    cls = known.get(_normalized(name))
+    known = {_normalize(key): cls for key, cls in classes.items()}
+    cls = known.get(_normalize(name))
     if cls is None and base is not None:
         cls = keras.saving.get_registered_object(name)
         cls = cls if isinstance(cls, type) and issubclass(cls, base) else None
@@ -64,5 +64,5 @@ def named(path, config, classes, base=None):
     return cls, arguments
 
 
-def _normalized(name):
+def _normalize(name):
     return name.replace("_", "").lower()

@@ -6,7 +6,7 @@ import functools
 import keras
 import tensorflow as tf
 
-from ..data.pipeline import WHOLE, BatchShard, prefetched
+from ..data.pipeline import WHOLE, BatchShard, prefetch
 from ..errors import InputError, LostWorker
 from . import cluster, freed_memory, platform_repairs
 from .callbacks import Stopwatch
@@ -32,13 +32,16 @@ def start(config):
             a worker does not start.
     """
     if config.strategy == "mirrored":
-        return _mirrored(config)
+        return _mirror(config)
     if config.strategy == "multi_worker":
-        return _multi_worker(config)
+        workers = cluster.from_environment()
+        cluster.wait_for_workers(workers, config.start_timeout)
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        return Replicas(strategy, BatchShard(workers.index, len(workers.addresses)))
     return OneDevice()
 
 
-def _mirrored(config):
+def _mirror(config):
     """Returns the `Replicas` on the devices of this machine."""
     if config.logical_cpus is not None:
         freed_memory.keep()
@@ -77,14 +80,6 @@ def _divide_cpu(count):
             ) from error
 
 
-def _multi_worker(config):
-    """Returns the `Replicas` of all workers after they have started."""
-    workers = cluster.from_environment()
-    cluster.wait_for_workers(workers, config.start_timeout)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    return Replicas(strategy, BatchShard(workers.index, len(workers.addresses)))
-
-
 class OneDevice:
     """A single process on a single device, without a strategy.
 
@@ -101,9 +96,9 @@ class OneDevice:
         self.stopwatch = Stopwatch()
         self._preprocessed = Preprocessing()
 
-    def check(self, job):
-        """Raises `InputError` if this distribution cannot train a `Job`."""
-        del job
+    def check(self, feed):
+        """Raises `InputError` if this distribution cannot train on a `Feed`."""
+        del feed
         self._preprocessed = Preprocessing()  # Forgets the previous model.
 
     def scope(self):
@@ -171,40 +166,39 @@ class Replicas:
     def _replicas_here(self):
         return self.num_replicas // self.worker.count
 
-    def check(self, job):
-        """Raises `InputError` if this distribution cannot train a `Job`."""
+    def check(self, feed):
+        """Raises `InputError` if this distribution cannot train on a `Feed`."""
         self._preprocessed = Preprocessing()  # Forgets the previous model.
-        if job.batch_sizes is None:
+        config = feed.config
+        strategy = f"strategy={config.distribution.strategy}."
+        if feed.batch_sizes is None:
             raise InputError(
-                f"`distribution.strategy` must be single for {job.config.experiment}: "
-                f"its job does not tell `batch_sizes`. Received: "
-                f"strategy={job.config.distribution.strategy}."
+                f"`distribution.strategy` must be single for {config.experiment}: "
+                f"its data do not tell `batch_sizes`. Received: {strategy}"
             )
-        if job.config.jit_compile is True:
+        if config.jit_compile is True:
             raise InputError(
                 "`jit_compile` must be false or auto where several devices train: XLA "
-                "compiles for one. Received: jit_compile=True, "
-                f"strategy={job.config.distribution.strategy}."
+                f"compiles for one. Received: jit_compile=True, {strategy}"
             )
-        accumulation = job.config.optimizer.accumulation_steps
+        accumulation = config.optimizer.accumulation_steps
         if accumulation > 1:
             raise InputError(
                 "`optimizer.accumulation_steps` must be 1 where several devices train: "
                 "Keras cannot accumulate gradients of replicas. Received: "
-                f"accumulation_steps={accumulation}, "
-                f"strategy={job.config.distribution.strategy}."
+                f"accumulation_steps={accumulation}, {strategy}"
             )
-        for name, size in job.batch_sizes.items():
+        for name, size in feed.batch_sizes.items():
             if size % self.num_replicas:
                 raise InputError(
                     f"`{name}` must be a multiple of {self.num_replicas}, the number "
                     f"of replicas. Received: {name.rpartition('.')[2]}={size}."
                 )
-        if not job.steps_per_epoch:
+        if not feed.steps_per_epoch:
             raise InputError(
                 "`data.batch_size` must be at most the number of training examples, "
                 "since replicas leave out smaller batches. Received: "
-                f"batch_size={job.batch_sizes['data.batch_size']}."
+                f"batch_size={feed.batch_sizes['data.batch_size']}."
             )
 
     def scope(self):
@@ -312,4 +306,4 @@ class Preprocessing:
         batches = batches.map(
             self._function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         )
-        return prefetched(batches)
+        return prefetch(batches)

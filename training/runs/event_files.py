@@ -6,9 +6,9 @@ from tensorboard.plugins.hparams import api
 import deq_keras
 
 from ..config import reading as configs
-from ..evaluation.budgets import equilibrium
+from ..evaluation.budgets import equilibrium, split
 from ..evaluation.plots import residual_image
-from .job import first_rows
+from .feed import first_rows
 
 EVENTS = "tensorboard"
 
@@ -27,33 +27,33 @@ _NO_PARAMETERS = (
 _NUM_SAMPLES = 16
 
 
-def callbacks(job, model, span, folder):
+def callbacks(feed, model, span, folder):
     """Returns the callbacks that write event files.
 
     They must follow the recorder: every epoch in the event files is then in a
     checkpoint, and a resumed run does not repeat it.
 
     Args:
-        job: The `Job`.
-        model: The compiled model of the job.
+        feed: The `Feed` of the run.
+        model: The model of the run, compiled.
         span: The `PhaseSpan`.
         folder: `pathlib.Path` of the run.
     """
-    if not job.config.tensorboard:
+    if not feed.config.tensorboard:
         return []
     events = folder / EVENTS
     events.mkdir(exist_ok=True)
     found = [
         keras.callbacks.TensorBoard(events, write_steps_per_second=True),
-        api.KerasCallback(str(events), hyper_parameters(job.config)),
+        api.KerasCallback(str(events), hyper_parameters(feed.config)),
     ]
     if equilibrium(model) is not None:
-        parts, samples = job.split(model), next(iter(job.batch_samples(model)))
+        parts, samples = split(model), next(iter(feed.batch_samples(model)))
         summaries = deq_keras.callbacks.EquilibriumSummaries(
             parts.layer,
             lambda: parts.encode(first_rows(samples, _NUM_SAMPLES)),
             events,
-            job.config.evaluation.max_iter,
+            feed.config.evaluation.max_iter,
             draw=residual_image,
             phase=span.phase.name,
         )

@@ -82,18 +82,20 @@ def _schedule(config, warmup, total, steps_per_epoch):
     )
 
 
-def schedule_callbacks(job, history):
+def schedule_callbacks(config, steps_per_epoch, history, monitor, mode):
     """Returns the callbacks of schedules that the optimizer itself cannot follow.
 
     The optimizer of a saved model then has a number as its learning rate.
 
     Args:
-        job: A `Job`.
+        config: An `OptimizerConfig`.
+        steps_per_epoch: Positive integer. Training steps of a whole epoch.
         history: List with one dict per finished epoch.
+        monitor: String. Key of the logs that determines the best epoch.
+        mode: String. `"max"` or `"min"`, the better of two monitored values.
     """
-    config = job.config.optimizer
     if config.schedule == "inverse_square_root":
-        warmup = round(config.warmup_epochs * job.steps_per_epoch)
+        warmup = round(config.warmup_epochs * steps_per_epoch)
         return [
             InverseSquareRoot(config.learning_rate, warmup, config.accumulation_steps)
         ]
@@ -102,8 +104,8 @@ def schedule_callbacks(job, history):
             Plateau(
                 history,
                 config.learning_rate,
-                monitor=job.monitor,
-                mode=job.mode,
+                monitor=monitor,
+                mode=mode,
                 factor=config.decay_factor,
                 patience=config.patience,
                 min_lr=config.final_learning_rate,

@@ -8,7 +8,7 @@ import keras
 
 import deq_keras
 
-from ..config.fields import INHERIT, PhaseConfig, RegularizerRampConfig
+from ..config.fields import INHERIT, PhaseConfig
 from ..errors import InputError, config_errors
 from .components import STRATEGIES
 
@@ -33,15 +33,17 @@ class PhaseSpan(NamedTuple):
     steps: range
 
 
-def num_epochs(phase, steps_per_epoch):
-    """Returns the number of epochs of a `PhaseConfig`, of which the last may be short.
+def num_epochs(phases, steps_per_epoch):
+    """Returns the number of epochs of phases; the last one of a phase may be short.
 
     Args:
-        phase: `PhaseConfig`.
+        phases: List of `PhaseConfig`.
         steps_per_epoch: Function that returns the number of training steps of a whole
-            epoch. It is called only for a phase in steps.
+            epoch. It is called only for a phase in steps: it may load the data.
     """
-    return phase.epochs or math.ceil(phase.steps / steps_per_epoch())
+    return sum(
+        phase.epochs or math.ceil(phase.steps / steps_per_epoch()) for phase in phases
+    )
 
 
 def phase_spans(config, steps_per_epoch):
@@ -63,32 +65,20 @@ def phase_spans(config, steps_per_epoch):
             for name in STRATEGIES
             if getattr(phase, name) == INHERIT
         }
-        stop = start + num_epochs(phase, lambda: steps_per_epoch)
+        stop = start + num_epochs([phase], lambda: steps_per_epoch)
         last_step = first_step + (phase.steps or phase.epochs * steps_per_epoch)
         phase = phase.model_copy(update=inherited)
         epochs, steps = range(start, stop), range(first_step, last_step)
         span = PhaseSpan(phase, f"phases.{index}", epochs, steps)
-        _check_ramp(span)
+        if phase.regularizer_ramp and phase.regularizer_weight_increment:
+            raise InputError(
+                f"`{span.path}.regularizer_ramp` and `{span.path}."
+                "regularizer_weight_increment` both change the weight. Set one of them "
+                "to null. Received: both."
+            )
         spans += _spans_of_weights(span, steps_per_epoch)
         start, first_step = stop, last_step
     return spans
-
-
-def _check_ramp(span):
-    """Raises `InputError` if a ramp is empty, or changes what an increment does."""
-    phase, path = span.phase, span.path
-    if phase.regularizer_ramp is None:
-        return
-    if phase.regularizer_weight_increment is not None:
-        raise InputError(
-            f"`{path}.regularizer_ramp` and `{path}.regularizer_weight_increment` both "
-            "change the weight. Set one of them to null. Received: both."
-        )
-    if phase.regularizer_ramp == RegularizerRampConfig():
-        raise InputError(
-            f"`{path}.regularizer_ramp` must have a factor, a probability or both. "
-            "Received: neither."
-        )
 
 
 def regularizer_schedule(layer, span, accumulation_steps=1):
@@ -149,16 +139,6 @@ def _spans_of_weights(span, steps_per_epoch):
 
 def _heavier(span, amount):
     """Returns the phase of a span with an increased weight of its regularizer."""
-    regularizer = _regularizer(span)
-    config = {
-        "class_name": keras.saving.get_registered_name(type(regularizer)),
-        **regularizer.get_config(),
-        "weight": regularizer.weight + amount,
-    }
-    return span.phase.model_copy(update={"regularizer": config})
-
-
-def _regularizer(span):
     config = span.phase.regularizer
     with config_errors(f"{span.path}.regularizer"):
         regularizer = deq_keras.regularizers.get(config)
@@ -168,7 +148,12 @@ def _regularizer(span):
             "weight rises. Set the phase's regularizer, or the increment to null. "
             f"Received: regularizer={config}."
         )
-    return regularizer
+    config = {
+        "class_name": keras.saving.get_registered_name(type(regularizer)),
+        **regularizer.get_config(),
+        "weight": regularizer.weight + amount,
+    }
+    return span.phase.model_copy(update={"regularizer": config})
 
 
 def equilibrium(cell, config, dtype=None):

@@ -1,6 +1,7 @@
 """Trains a model through its phases, from the start or from a checkpoint."""
 
 import contextlib
+import copy
 import json
 import sys
 
@@ -29,8 +30,13 @@ from .callbacks import (
     ShortLastEpoch,
 )
 from .distribution import OneDevice
-from .optimizers import schedule_callbacks
-from .phases import regularizer_schedule, set_strategies
+from .optimizers import build_optimizer, schedule_callbacks
+from .phases import (
+    num_epochs,
+    phase_spans,
+    regularizer_schedule,
+    set_strategies,
+)
 
 REMEDY = (
     "Remove it and continue the run with --resume, which makes it again: from the "
@@ -63,16 +69,16 @@ def check(job, traced=None):
             without an equilibrium are not traced.
     """
     traced = set() if traced is None else traced
-    job.distribution.check(job)
+    job.distribution.check(job.feed)
     components.check(job.config)
     with config_errors("config"):
         _forget_earlier_models(job)
-        model, _, spans = job.build()
+        model, _, spans = build(job)
         trainer = job.wrap_model(model)
-        job.feed(spans[0].steps)
+        job.feed.fit_arguments(spans[0].steps)
         new = {}
         for span in spans:
-            _set_strategies(job, model, span)
+            _set_strategies(model, span)
             _schedules(job, model, span)
             _check_compiles(job, model)
             # The spans of a phase differ only in the weight of its regularizer.
@@ -82,6 +88,23 @@ def check(job, traced=None):
                 traced.add(step)
         if equilibrium(model) is not None:
             _trace(job, model, trainer, new.values())
+
+
+def build(job):
+    """Returns the model, the optimizer and the `PhaseSpan`s of a run."""
+    config, model = job.config, job.build_model()
+    steps_per_epoch = job.feed.steps_per_epoch
+    spans = phase_spans(config, steps_per_epoch)
+    num_steps = spans[-1].steps.stop
+    optimizer = build_optimizer(
+        config.optimizer, num_steps, steps_per_epoch, config.precision
+    )
+    return model, optimizer, spans
+
+
+def compile_model(job, trainer, optimizer):
+    """Compiles a model, or the model around it; the optimizer keeps its state."""
+    trainer.compile(optimizer, jit_compile=job.config.jit_compile, **job.objective())
 
 
 def _step_of_config(config, phase):
@@ -99,18 +122,16 @@ def _trace(job, model, trainer, spans):
     if not spans:
         return
     # The strategies of tf.distribute repeat the step of one device.
-    own, job.distribution = job.distribution, OneDevice()
-    try:
-        job.distribution.begin(model, None)
-        batch = _batch_spec(job.feed(range(1)))
-    finally:
-        job.distribution = own
+    feed = copy.copy(job.feed)
+    feed.distribution = OneDevice()
+    feed.distribution.begin(model, None)
+    batch = _batch_spec(feed.fit_arguments(range(1)))
     # The steps of all phases share the variables of one optimizer. The optimizer of the
     # config would double the time.
-    job.compile(trainer, keras.optimizers.SGD())
+    compile_model(job, trainer, keras.optimizers.SGD())
     trainer.optimizer.build(trainer.trainable_variables)
     for span in spans:
-        _set_strategies(job, model, span)
+        _set_strategies(model, span)
         with config_errors(span.path):
             step = tf.function(trainer.train_step, autograph=False)
             step.get_concrete_function(batch)
@@ -165,7 +186,7 @@ def train(job, folder):
     finished, is_chief = folder / records.MODEL, job.distribution.is_chief
     if is_chief and finished.exists():
         history = checkpoint.read_history(folder)
-        if 0 < len(history) < job.num_epochs:
+        if 0 < len(history) < _num_epochs(job):
             # The run continues: its measurements go, and at last its model, without
             # which an interrupted run counts as unfinished.
             results = (records.EVALUATION, records.DIAGNOSIS, tuning.RECORD)
@@ -173,32 +194,32 @@ def train(job, folder):
                 (folder / name).unlink(missing_ok=True)
     # All workers follow the chief, which knows whether the run is finished.
     if not job.distribution.least(finished.exists() or not is_chief):
-        history = _trained(job, folder)
+        history = _train(job, folder)
     elif is_chief:
         _rewrite_table(folder, history)
     return (job.compiled.load(finished, REMEDY), history) if is_chief else (None, None)
 
 
-def _trained(job, folder):
+def _train(job, folder):
     """Trains from the start or from the checkpoint, and saves the model."""
     _forget_earlier_models(job)
     with job.distribution.scope():
-        model, optimizer, spans = job.build()
+        model, optimizer, spans = build(job)
         trainer = job.wrap_model(model)
         job.distribution.begin(model, optimizer)
         # All workers continue from the newest checkpoint that all of them have.
-        num_epochs = len(checkpoint.read_history(folder))
-        common = job.distribution.least(num_epochs)
+        newest = len(checkpoint.read_history(folder))
+        common = job.distribution.least(newest)
         history = checkpoint.restore(
-            folder, trainer, optimizer, None if common == num_epochs else common
+            folder, trainer, optimizer, None if common == newest else common
         )
         job.distribution.continue_from(model)
-        model, optimizer, trainer = job.compiled.trained(model, optimizer, trainer)
-    num_epochs = spans[-1].epochs.stop
-    if len(history) > num_epochs:
+        model, optimizer, trainer = job.compiled.share(model, optimizer, trainer)
+    last_epoch = spans[-1].epochs.stop
+    if len(history) > last_epoch:
         raise InputError(
             f"The checkpoint in {folder} is after epoch {len(history)}, but the phases "
-            f"of the config have {num_epochs} epochs together."
+            f"of the config have {last_epoch} epochs together."
         )
     if job.distribution.is_chief:
         _rewrite_table(folder, history)
@@ -213,6 +234,10 @@ def _trained(job, folder):
     if job.distribution.is_chief:
         saved_model.save(model, folder / records.MODEL)
     return history
+
+
+def _num_epochs(job):
+    return num_epochs(job.config.phases, lambda: job.feed.steps_per_epoch)
 
 
 def _rewrite_table(folder, history):
@@ -234,16 +259,16 @@ def enter_phase(job, model, span, optimizer, trainer=None):
     The optimizer keeps its moments and its step.
     """
     with job.distribution.scope():
-        _set_strategies(job, model, span)
+        _set_strategies(model, span)
         trainer = model if trainer is None else trainer
-        job.compile(trainer, optimizer)
+        compile_model(job, trainer, optimizer)
         schedule = job.config.optimizer.schedule
         if span.phase.regularizer_ramp or schedule == "inverse_square_root":
             # Their callbacks act before every step.
             trainer.steps_per_execution = 1
 
 
-def _set_strategies(job, model, span):
+def _set_strategies(model, span):
     layer = equilibrium(model)
     if layer is not None:
         set_strategies(layer, span.phase, span.path)
@@ -265,10 +290,10 @@ def _fit(job, model, trainer, span, folder, history):
     epochs = range(max(len(history), span.epochs.start), span.epochs.stop)
     if not epochs:
         return
-    finished = (epochs.start - span.epochs.start) * job.steps_per_epoch
-    with corruption.reported(), writing(folder / event_files.EVENTS):
+    finished = (epochs.start - span.epochs.start) * job.feed.steps_per_epoch
+    with corruption.locating(), writing(folder / event_files.EVENTS):
         trainer.fit(
-            **job.feed(span.steps[finished:]),
+            **job.feed.fit_arguments(span.steps[finished:]),
             initial_epoch=epochs.start,
             epochs=epochs.stop,
             callbacks=_callbacks(job, model, span, folder, history),
@@ -285,8 +310,11 @@ def _callbacks(job, model, span, folder, history):
     if layer is not None:
         callbacks.append(EquilibriumWarnings(layer))
     callbacks += _schedules(job, model, span)
-    callbacks += schedule_callbacks(job, history)
-    rest = len(span.steps) % job.steps_per_epoch
+    steps_per_epoch = job.feed.steps_per_epoch
+    callbacks += schedule_callbacks(
+        job.config.optimizer, steps_per_epoch, history, job.monitor, job.mode
+    )
+    rest = len(span.steps) % steps_per_epoch
     if rest:
         callbacks.append(ShortLastEpoch(rest))
     if job.distribution.stopwatch.is_used:
@@ -300,7 +328,7 @@ def _callbacks(job, model, span, folder, history):
         return [*callbacks, EpochBackup(folder, history, span.phase.name)]
     if sys.stdout.isatty():
         callbacks.append(ShortBar(score))
-    callbacks.append(EpochLine(score, layer and layer.name, job.num_epochs))
+    callbacks.append(EpochLine(score, layer and layer.name, _num_epochs(job)))
     callbacks.append(
         EpochRecorder(
             folder,
@@ -313,4 +341,4 @@ def _callbacks(job, model, span, folder, history):
             not job.counts_failures,
         )
     )
-    return callbacks + event_files.callbacks(job, model, span, folder)
+    return callbacks + event_files.callbacks(job.feed, model, span, folder)

@@ -7,12 +7,12 @@ from ..config.reading import by_variant, run_config, run_names, variant_of
 from ..data import corruption
 from ..errors import InputError
 from ..evaluation import report
-from ..evaluation.budgets import equilibrium
+from ..evaluation.budgets import equilibrium, split
 from ..evaluation.diagnose import Diagnosis
 from ..evaluation.plots import draw_comparison, draw_run
 from ..files import records, saved_model
 from ..files.atomic_file import write_text
-from .checkpoint import compiled_once
+from .checkpoint import share_compiled
 from .train import REMEDY, check, train
 
 
@@ -39,7 +39,7 @@ def run(jobs, directory, figures="png"):
             raise InputError(f"{place}{error}") from error
     with directory.in_use():
         for names in by_variant({name: name for name in jobs}).values():
-            with compiled_once([jobs[name] for name in names]):
+            with share_compiled([jobs[name] for name in names]):
                 for name in names:
                     _finish(jobs[name], directory, name, figures)
         if job.distribution.is_chief:
@@ -60,6 +60,7 @@ def make_jobs(directory, names=None, distribution=None):
     """
     registry.import_modules(directory.config.imports, "`imports`:")
     job = registry.implementation(directory.config.experiment)
+    # Configs cannot be keys of a dict: they contain lists.
     loaders, jobs = [], {}
     for name in names or run_names(directory.config):
         config, folder = run_config(directory.config, name), directory.folder(name)
@@ -78,7 +79,7 @@ def _finish(job, directory, name, figures):
     folder = directory.run(name)
     print(f"{name}: training in {folder}", flush=True)
     if job.distribution.is_chief:
-        job.save_assets()
+        job.feed.save()
     with job.distribution.in_step():
         model, _ = train(job, folder)
     if model is None:
@@ -101,7 +102,7 @@ def compare(directory, figures):
 def evaluate(job, model, folder, budgets=None):
     """Measures and saves the score of a model at budgets; by default the config's."""
     budgets = budgets or job.config.evaluation.budgets
-    with corruption.reported():
+    with corruption.locating():
         result = {"parameters": model.count_params(), **job.evaluate(model, budgets)}
     # Written last: this file marks a finished evaluation.
     records.write_json(folder / records.EVALUATION, result)
@@ -115,19 +116,19 @@ def diagnose(job, model, folder):
     """
     if equilibrium(model) is None:
         return False
-    with corruption.reported():
-        parts, max_iter = job.split(model), job.config.evaluation.max_iter
+    with corruption.locating():
+        parts, max_iter = split(model), job.config.evaluation.max_iter
         diagnosis = job.compiled.once(
             model, "diagnosis", lambda: Diagnosis(parts.layer, parts.encode, max_iter)
         )
-        result = diagnosis.of(job.batch_samples(model))
+        result = diagnosis.of(job.feed.batch_samples(model))
     records.write_csv(folder / "residuals.csv", result["residual_quantiles"])
     # Written last: this file marks a finished diagnosis.
     records.write_json(folder / records.DIAGNOSIS, result)
     return True
 
 
-def trained(directory, names):
+def load_models(directory, names):
     """Returns a generator of the name, the job and the saved model of runs.
 
     Raises:

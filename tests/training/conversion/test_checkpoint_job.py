@@ -194,9 +194,7 @@ def test_keras_file_keeps_its_normalization(small, tmp_path):
     small["data"] |= {"image_size": 8, "validation_split": 0.2}
     statistics = {"mean": [0.1] * 3, "standard_deviation": [0.3] * 3}
     trained = {**small, "data": {**small["data"], **statistics}}
-    config = configs.resolve(trained)
-    data = ClassificationJob.load_data(config.data, None)
-    model = ClassificationJob(config, lambda: data).build_model()
+    model = ClassificationJob(configs.resolve(trained)).build_model()
     model.save(tmp_path / "model.keras")
     pixels = np.random.default_rng(0).uniform(0, 255, (2, 8, 8, 3))
     _, loaded = checkpoint_job.load(tmp_path / "model.keras", configs.resolve(small))

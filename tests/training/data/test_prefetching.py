@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from training.config import reading as configs
-from training.data import images, pipeline, reasoning
+from training.data import pipeline, reasoning
 from training.data.reasoning.dataset import training_dataset
 from training.data.text.segments import segments
 from training.experiments.classification.job import ClassificationJob
@@ -30,6 +30,5 @@ def test_streams_have_no_autotuner(make):
 
 @pytest.mark.parametrize("use", ["x", "validation_data"])
 def test_streams_of_fit_have_no_autotuner(small, use):
-    config = configs.resolve(small)
-    job = ClassificationJob(config, lambda: images.load(config.data))
-    check(job.feed(range(1))[use])
+    job = ClassificationJob(configs.resolve(small))
+    check(job.feed.fit_arguments(range(1))[use])

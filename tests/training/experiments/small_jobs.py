@@ -41,9 +41,9 @@ def job(mapping, *changes, folder=None):
     cls = registry.implementation(config.experiment)
     if mapping in (TEXT, TRELLISNET):
         tokens = np.zeros(1000, "int32")
-        text = Text(CharacterTokenizer(["a", "b", "c"]), tokens, tokens, tokens)
-        return cls(config, lambda: (text, None), folder)
-    return cls(config, lambda: cls.load_data(config.data, None), folder)
+        text = Text(CharacterTokenizer(["a", "b", "c"]), tokens, tokens, tokens, None)
+        return cls(config, lambda: text, folder)
+    return cls(config, folder=folder)
 
 
 ALL = {

@@ -49,4 +49,4 @@ def job(name, folder="unused", variant="default", **changes):
 def model_of(name, variant="default", **changes):
     """Returns an untrained model and the test examples of its task."""
     small = job(name, variant=variant, **changes)
-    return small.build_model(), small.tested
+    return small.build_model(), small.feed.test

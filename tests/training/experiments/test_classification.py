@@ -13,27 +13,21 @@ from training.data.images import digits
 from training.evaluation import report
 from training.experiments.classification.build import build_single_scale
 from training.experiments.classification.job import ClassificationJob
-from training.runs.train import enter_phase
+from training.runs.train import build, enter_phase
 
 
-def build(small):
+def build_classifier(small):
     config = configs.resolve(small)
     data = datasets.load(config.data)
     return build_single_scale(config.model, data, config.precision)
 
 
 def test_model_takes_raw_pixels(small):
-    model = build(small)
+    model = build_classifier(small)
     normalized = model.get_layer("normalization")(digits.load()[0].images)
     assert np.mean(normalized) == pytest.approx(0, abs=1e-4)
     assert np.std(normalized) == pytest.approx(1, abs=1e-3)
     assert model(np.zeros((3, 8, 8, 1))).shape == (3, 10)
-
-
-@pytest.mark.parametrize("pool_size, num_inputs", [(None, 4), (2, 4 * 16)])
-def test_heads(small, pool_size, num_inputs):
-    small["model"]["head"] = {"pool_size": pool_size}
-    assert build(small).get_layer("logits").kernel.shape == (num_inputs, 10)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +39,7 @@ def test_heads(small, pool_size, num_inputs):
 )
 def test_precision_reaches_the_cell(small, precision, compute, variable, logits):
     small["precision"] = precision
-    model = build(small)
+    model = build_classifier(small)
     cell = split_model(model).layer.cell
     assert cell.conv1.compute_dtype == compute
     assert {weight.dtype for weight in cell.weights} == {variable}
@@ -57,10 +51,10 @@ def test_phases_keep_the_optimizer_and_its_loss_scale(small):
     small["precision"] = "mixed_float16"
     small["phases"] = [{"epochs": 1, "gradient": "implicit"}, {"epochs": 1}]
     config = configs.resolve(small)
-    data = datasets.load(config.data)
-    job = ClassificationJob(config, lambda: data)
-    model, optimizer, spans = job.build()
-    images, labels = data.training.images[:16], data.training.labels[:16]
+    job = ClassificationJob(config)
+    model, optimizer, spans = build(job)
+    training = job.data.training
+    images, labels = training.images[:16], training.labels[:16]
     for step, span in enumerate(spans, start=1):
         enter_phase(job, model, span, optimizer)
         loss = model.train_on_batch(images.astype("float32"), labels)

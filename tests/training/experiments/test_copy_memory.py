@@ -9,6 +9,7 @@ from tests.training.runs import small_runs
 from training.config import reading as configs
 from training.evaluation.budgets import equilibrium
 from training.experiments.copy_memory import CopyMemoryJob, copy_memory
+from training.runs.train import build, compile_model
 
 FOLDER = Path(__file__).parents[3] / "configs" / "copy_memory"
 SMALL = ["data.delay=3", "data.num_train=8", "data.num_test=4", "model.units=4"]
@@ -16,8 +17,7 @@ SMALL = ["data.delay=3", "data.num_train=8", "data.num_test=4", "model.units=4"]
 
 def job(name):
     whole = configs.load(FOLDER / "short.yaml", [*SMALL, "model.intermediate_dim=4"])
-    config = configs.variant(whole, name)
-    return CopyMemoryJob(config, lambda: CopyMemoryJob.load_data(config.data, None))
+    return CopyMemoryJob(configs.variant(whole, name))
 
 
 def test_sequences():
@@ -46,11 +46,11 @@ def test_networks_are_causal(name):
 
 def test_loss_equals_keras():
     measured = job("deq_transformer")
-    model, optimizer, _ = measured.build()
+    model, optimizer, _ = build(measured)
     budget = equilibrium(model).solver.max_iter
     (row,) = measured.evaluate(model, [budget])["budgets"]
-    measured.compile(model, optimizer)
-    logs = model.evaluate(*measured.tested, verbose=0, return_dict=True)
+    compile_model(measured, model, optimizer)
+    logs = model.evaluate(*measured.feed.test, verbose=0, return_dict=True)
     assert row["loss"] == pytest.approx(logs["loss"], rel=1e-4)
 
 

@@ -5,13 +5,11 @@ import re
 import keras
 import pytest
 
-import deq_keras
 from tests.training.experiments.small_tasks import (
     SHORT,
     TWIN,
     config,
     job,
-    model_of,
 )
 from tests.training.runs import small_runs
 from training.errors import InputError
@@ -23,25 +21,16 @@ from training.experiments.defaults.tasks import TASKS
 from training.experiments.defaults.tasks.vectors import explained_variance
 from training.files import records
 from training.runs import variants
-from training.runs.train import enter_phase
+from training.runs.train import build, enter_phase
 from training.runs.work_directory import WorkDirectory
 
 FAST = ("parity",)
 
 
-def test_auto_is_the_default_of_the_layer():
-    layer = model_of("regression", model__regularizer="auto")[0].get_layer("deq")
-    plain = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(1), layer.solver)
-    assert type(layer.gradient) is type(plain.gradient)
-    assert type(layer.regularizer) is type(plain.regularizer)
-    assert isinstance(layer.solver, deq_keras.solvers.Anderson)
-    assert layer.solver.max_iter == 5
-
-
 def test_phase_returns_to_auto():
     phases = [{"epochs": 1, "gradient": "unrolled"}, {"epochs": 1}]
     small = job("regression", phases=phases)
-    model, optimizer, spans = small.build()
+    model, optimizer, spans = build(small)
     gradients = []
     for span in spans:
         enter_phase(small, model, span, optimizer)
@@ -63,8 +52,8 @@ def test_every_task_is_measured(name):
     model = small.build_model()
     own, long = small.evaluate(model, [12])["budgets"]
     with small_runs.eagerly():
-        predictions = model.predict(small.tested.inputs, verbose=0)
-    expected = TASKS[name].score(predictions, small.tested.targets)
+        predictions = model.predict(small.feed.test.inputs, verbose=0)
+    expected = TASKS[name].score(predictions, small.feed.test.targets)
     assert (own["budget"], long["budget"]) == (5, 12)
     assert own["score"] == pytest.approx(expected, rel=1e-4)
     assert 1 <= own["evaluations"] <= 5
@@ -78,14 +67,15 @@ def test_memory_grows_with_what_is_kept():
     for layers in (2, 12):
         changes = {**TWIN, "model.solver.max_iter": layers}
         small = job("parity", variant="twin", variants={"twin": changes})
-        peaks[layers] = builds.training_peak(small.config, small.training)
+        peaks[layers] = builds.training_peak(small.config, small.feed.training)
     if peaks[2] is None:
         pytest.skip("The allocator keeps no statistics.")
     assert peaks[12] > 2 * peaks[2]
 
 
 def test_updates_are_a_factor_of_the_steps_of_an_epoch():
-    steps = [job("regression", data__updates=u).steps_per_epoch for u in (1, 1.5, 0.1)]
+    jobs = [job("regression", data__updates=u) for u in (1, 1.5, 0.1)]
+    steps = [one.feed.steps_per_epoch for one in jobs]
     assert steps == [2, 3, 1]
 
 
@@ -210,7 +200,7 @@ def test_files_of_a_run(finished):
     assert len(history) == SHORT["phases"][0]["epochs"]
     assert float(history[-1]["loss"]) < float(history[0]["loss"])
     jobs = variants.make_jobs(finished, ["regression.default/seed_3"])
-    inputs, targets = jobs["regression.default/seed_3"].tested
+    inputs, targets = jobs["regression.default/seed_3"].feed.test
     predictions = keras.models.load_model(folder / "model.keras").predict(inputs)
     result = small_runs.evaluation(folder)
     score = explained_variance(predictions, targets)

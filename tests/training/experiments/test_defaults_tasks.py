@@ -8,8 +8,6 @@ from training.experiments.defaults.tasks import TASKS
 from training.experiments.defaults.tasks.task import accuracy
 from training.experiments.defaults.tasks.vectors import smooth_function
 
-FAST = ("parity",)
-
 
 def draw(name, seed=1, train=40, test=20):
     """Returns the training and the test examples of a task."""

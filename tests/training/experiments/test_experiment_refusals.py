@@ -18,7 +18,7 @@ from tests.training.experiments.small_jobs import (
 )
 from training.cli import main
 from training.errors import InputError
-from training.runs.train import check
+from training.runs.train import build, check
 
 # Config, key, value, and what the message names: by default the key.
 MODELS = [
@@ -64,7 +64,7 @@ MODELS = [
 @pytest.mark.parametrize("mapping, key, value, name", MODELS)
 def test_model_that_cannot_be_built(mapping, key, value, name):
     with pytest.raises(InputError) as error:
-        job(mapping, (key, value)).build()
+        build(job(mapping, (key, value)))
     assert (name or key) in str(error.value) and "Received" in str(error.value)
 
 

@@ -12,7 +12,7 @@ from training.config import reading as configs
 from training.data.images import photographs
 from training.errors import InputError
 from training.experiments import imaging
-from training.runs.train import enter_phase
+from training.runs.train import build, enter_phase
 
 TINY = {
     "experiment": "imaging",
@@ -41,10 +41,7 @@ def few_crops(monkeypatch):
 
 def make_job(*changes):
     config = configs.resolve(copy.deepcopy(TINY), changes)
-    config = configs.variant(config, "model")
-    return imaging.ImagingJob(
-        config, lambda: imaging.ImagingJob.load_data(config.data, None)
-    )
+    return imaging.ImagingJob(configs.variant(config, "model"))
 
 
 def total_variation(images):
@@ -116,11 +113,11 @@ def test_total_variation_denoiser_minimizes_its_objective():
 
 def test_takes_a_step_and_measures(few_crops):
     job = make_job()
-    measured, images = job.tested
+    measured, images = job.feed.test
     with small_runs.eagerly():
-        model, optimizer, (span,) = job.build()
+        model, optimizer, (span,) = build(job)
         enter_phase(job, model, span, optimizer, model)
-        batch = next(iter(job.feed(range(1))["x"]))
+        batch = next(iter(job.feed.fit_arguments(range(1))["x"]))
         # The last convolution starts at zero, so the first step changes no other.
         model.train_on_batch(*batch)
         small_runs.take_step(model, *batch)
@@ -177,7 +174,7 @@ def test_images_of_a_folder(tmp_path):
     assert name == "inner/one.png"
     folders = [("data.train_folder", folder), ("data.test_folder", folder)]
     job = make_job(*folders)
-    tile = job.tested[1][0, ..., 0]
+    tile = job.feed.test[1][0, ..., 0]
     np.testing.assert_allclose(tile, pixels[:16, :16] / 255, atol=1e-7)
     assert layers.Blur is type(imaging.build_operator(job.config.data))
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
@@ -207,7 +204,7 @@ def test_a_run_compares_its_variants(tmp_path):
 
 def test_restorers_read_noise_levels(tmp_path):
     job = make_job(("data.noise_range", [0.1, 0.2]))
-    inputs, images = job.training
+    inputs, images = job.feed.training
     levels = inputs["noise_level"]
     assert levels.shape == (8, 1) and np.ptp(levels) > 0
     assert np.all((levels >= 0.1) & (levels <= 0.2))
@@ -216,13 +213,13 @@ def test_restorers_read_noise_levels(tmp_path):
     np.testing.assert_allclose(errors.std(axis=(1, 2, 3)), levels[:, 0], rtol=0.2)
     for (tested, _), noise in zip(job.data(0)[1:], (0.02, 0.04), strict=True):
         assert np.all(tested["noise_level"] == np.float32(noise))
-    model, optimizer, (span,) = job.build()
+    model, optimizer, (span,) = build(job)
     enter_phase(job, model, span, optimizer, model)
-    batch = next(iter(job.feed(range(1))["x"]))
+    batch = next(iter(job.feed.fit_arguments(range(1))["x"]))
     assert set(batch[0]) == {"measurements", "noise_level"}
     assert np.isfinite(model.train_on_batch(*batch)).all()
-    job.folder = tmp_path
-    job.save_assets()
-    stored = imaging.ImagingJob(job.config, load=None, folder=tmp_path).sample_inputs
-    for name, array in job.sample_inputs.items():
+    job.feed.folder = tmp_path
+    job.feed.save()
+    stored = imaging.ImagingJob(job.config, folder=tmp_path).feed.samples
+    for name, array in job.feed.samples.items():
         np.testing.assert_array_equal(stored[name], array)

@@ -11,10 +11,8 @@ from tests.training.experiments.small_texts import SMALL
 from tests.training.runs import small_runs
 from training.cli import main
 from training.config import reading as configs
-from training.conversion.export import export
 from training.errors import InputError
 from training.evaluation import plots
-from training.evaluation.exported import ExportedFile
 from training.experiments.language_model import text
 from training.experiments.language_model.job import LanguageModelJob
 from training.runs import variants
@@ -126,20 +124,6 @@ def test_export(finished, tmp_path, name):
 
 
 @pytest.mark.slow
-def test_export_without_memory_has_the_same_loss(small, tmp_path):
-    small["model"]["memory_length"] = 0
-    config = configs.resolve(small)
-    data = LanguageModelJob.load_data(config.data, tmp_path)
-    job = LanguageModelJob(config, lambda: data, tmp_path)
-    model = job.build_model()
-    export(*job.prepare_export(model), tmp_path / "model.tflite", "litert")
-    exported = ExportedFile(tmp_path / "model.tflite")
-    rows = job.measure(exported.predict, [1, 4])
-    for row, other in zip(rows, job.measure_model(model, [1, 4]), strict=True):
-        assert row == pytest.approx(other, rel=1e-4)
-
-
-@pytest.mark.slow
 def test_resumed_run_equals_uninterrupted(small, tmp_path):
     """With epochs that are parts of the text, each going on where the last stopped."""
     small["data"]["steps_per_epoch"] = 7
@@ -161,7 +145,7 @@ def test_resumed_run_equals_uninterrupted(small, tmp_path):
 def test_epochs_continue_in_the_text(small, steps_per_epoch):
     small["data"]["steps_per_epoch"] = steps_per_epoch
     config = configs.resolve(small).data
-    ids = text.find(config)[0].train
+    ids = text.find(config).train
     first = text.training_segments(config, ids)
     second = text.training_segments(config, ids, first_step=5)
     for (x, _), (y, _) in zip(first.skip(5).take(5), second.take(5), strict=True):
@@ -169,7 +153,7 @@ def test_epochs_continue_in_the_text(small, steps_per_epoch):
 
 
 def build(mapping):
-    job = LanguageModelJob(configs.resolve(mapping), None)
+    job = LanguageModelJob(configs.resolve(mapping))
     return job.build_network(ByteTokenizer(lowercase=False)).causal_lm
 
 
@@ -212,9 +196,6 @@ def test_validation_after_more_epochs_than_there_are_raises(small):
     small["data"]["steps_per_epoch"] = 5
     small["phases"] = [{"epochs": 1}, {"steps": 11}]
     small["evaluation"]["every_epochs"] = 5
-    config = configs.resolve(small)
-    job = LanguageModelJob(
-        config, lambda: LanguageModelJob.load_data(config.data, None)
-    )
+    job = LanguageModelJob(configs.resolve(small))
     with pytest.raises(InputError, match="`evaluation.every_epochs` must be at most 4"):
-        job.build()
+        job.feed.fit_arguments(range(1))

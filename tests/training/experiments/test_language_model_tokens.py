@@ -33,9 +33,9 @@ def _config(tmp_path, **data):
 
 def test_subwords_come_from_the_cache(tmp_path):
     config = _config(tmp_path, tokens="subword", vocabulary_size=30).data
-    first, keep = text.find(config, tmp_path)
-    keep(tmp_path)
-    second, _ = text.find(config, tmp_path)
+    first = text.find(config, tmp_path)
+    first.keep_vocabulary(tmp_path)
+    second = text.find(config, tmp_path)
     assert (tmp_path / "vocabulary.subword.json").is_file()
     assert first.tokenizer.get_vocabulary() == second.tokenizer.get_vocabulary()
     assert second.tokenizer.detokenize(second.train).startswith(
@@ -77,4 +77,4 @@ def test_vocabulary_is_saved_before_training(tmp_path, monkeypatch):
     assert (tmp_path / "run" / "model" / "vocabulary.word.json").is_file()
     monkeypatch.setattr(WordTokenizer, "learn", None)
     (job,) = variants.make_jobs(WorkDirectory.open(tmp_path / "run")).values()
-    assert job.text.tokenizer.vocabulary_size()
+    assert job.data.tokenizer.vocabulary_size()

@@ -10,9 +10,9 @@ from tests.training.runs import small_runs
 from training.cli import main
 from training.config import reading as configs
 from training.data import segmentation
-from training.evaluation.exported import ExportedFile
 from training.experiments.mdeq_segmentation.job import build_loss, build_segmenter
 from training.runs import variants
+from training.runs.train import compile_model
 
 SMALL = {
     "experiment": "mdeq_segmentation",
@@ -78,7 +78,7 @@ def test_the_trained_budget_scores_as_keras(finished, trained):
     job, model = trained
     overlays = {file.name for file in (finished.run("model") / "overlays").iterdir()}
     assert overlays == {"000-labels.png", "000-predicted.png"}
-    job.compile(model, keras.optimizers.SGD())
+    compile_model(job, model, keras.optimizers.SGD())
     result = model.evaluate(
         segmentation.evaluation_batches(job.data.test, 3), return_dict=True, verbose=0
     )
@@ -87,7 +87,7 @@ def test_the_trained_budget_scores_as_keras(finished, trained):
 
 @pytest.mark.slow
 def test_export_takes_raw_images_of_any_size(finished, trained, tmp_path):
-    job, model = trained
+    _, model = trained
     arguments = ["export", str(finished.path), "--out", str(tmp_path / "exported")]
     assert main(arguments) == 0
     exported = tf.saved_model.load(tmp_path / "exported")
@@ -98,10 +98,6 @@ def test_export_takes_raw_images_of_any_size(finished, trained, tmp_path):
         assert logits.shape == (1, *size, 4)
         expected = model(model.preprocessor(pixels), training=False)
         np.testing.assert_allclose(logits, expected, atol=1e-3)
-    predict = ExportedFile(tmp_path / "exported").predict
-    for row, other in zip(job.measure(predict, [1, 3]), rows(finished), strict=True):
-        assert row.pop("class_iou") == pytest.approx(other.pop("class_iou"), rel=1e-4)
-        assert row == pytest.approx(other, rel=1e-4)
 
 
 @pytest.mark.slow

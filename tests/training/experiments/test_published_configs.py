@@ -14,7 +14,7 @@ from training.data.text import WordTokenizer
 from training.experiments.language_model.text import Text
 from training.runs.optimizers import build_optimizer
 from training.runs.phases import phase_spans
-from training.runs.train import enter_phase
+from training.runs.train import build, enter_phase
 
 FOLDER = Path(__file__).parents[3] / "configs"
 CONFIGS = sorted(
@@ -112,7 +112,7 @@ def draw_scenes(config):
 def draw_text(config, vocabulary_size):
     words = ["<eos>", *(f"{i}" for i in range(vocabulary_size - 1))]
     tokens = np.random.default_rng(0).integers(0, vocabulary_size, 2**14, "int32")
-    return Text(WordTokenizer(words), tokens, tokens, tokens), None
+    return Text(WordTokenizer(words), tokens, tokens, tokens, None)
 
 
 def make_job(name):
@@ -126,7 +126,7 @@ def make_job(name):
     if config.experiment in ("language_model", "trellisnet"):
         size = 267_735 if "wikitext103" in name else 10_000
         return job(config, lambda: draw_text(config, size))
-    return job(config, lambda: job.load_data(config.data, None))
+    return job(config)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -171,7 +171,7 @@ def test_published_weights_of_the_jacobian_loss(name, weights):
 @pytest.mark.parametrize("name", sorted({*CONFIGS, *PARAMETERS}))
 def test_takes_a_step_of_each_phase(name):
     job = make_job(name)
-    model, optimizer, spans = job.build()
+    model, optimizer, spans = build(job)
     trainer = job.wrap_model(model)
     job.distribution.begin(model, optimizer)
     trainable = sum(np.prod(weight.shape) for weight in model.trainable_weights)
@@ -181,7 +181,7 @@ def test_takes_a_step_of_each_phase(name):
     optimizer.iterations.assign(spans[-1].steps.stop // 2)
     for span in {span.path: span for span in spans}.values():
         enter_phase(job, model, span, optimizer, trainer)
-        arguments = job.feed(range(1))
+        arguments = job.feed.fit_arguments(range(1))
         batch = [arguments[key] for key in ("x", "y") if key in arguments]
         if len(batch) == 1:
             batch = next(iter(batch[0]))

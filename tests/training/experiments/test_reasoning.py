@@ -76,9 +76,7 @@ def strings(**changes):
 
 
 def job(config, folder=None):
-    return ReasoningJob(
-        config, lambda: ReasoningJob.load_data(config.data, folder), folder
-    )
+    return ReasoningJob(config, folder=folder)
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -227,10 +225,10 @@ class TestBatches:
 
 def test_problems_depend_on_seed_and_step():
     def problems(seed, steps, split):
-        (batch, *_), *_ = job(config(seed=seed)).feed(steps)[split]
+        (batch, *_), *_ = job(config(seed=seed)).feed.fit_arguments(steps)[split]
         return batch.numpy()
 
-    whole = [batch for batch, *_ in job(config()).feed(range(4))["x"]]
+    whole = [batch for batch, *_ in job(config()).feed.fit_arguments(range(4))["x"]]
     assert len(whole) == 4
     # The second epoch begins with the third step.
     np.testing.assert_array_equal(problems(0, range(2, 4), "x"), whole[2])
@@ -267,7 +265,7 @@ def test_two_updates(tmp_path):
         model, history = train(trained, tmp_path)
     assert set(history[0]) >= {"exact_match", "val_exact_match", "loss", "deq_residual"}
     assert {file.name for file in tmp_path.iterdir()} >= {"model.keras", "history.csv"}
-    problems = trained.batch_samples(model)[0]
+    problems = trained.feed.batch_samples(model)[0]
     assert model.predict(problems, verbose=0).shape == (2, 7, 7, 2)
 
 
@@ -280,11 +278,11 @@ def test_segments_resume(tmp_path):
         "optimizer": {"schedule": "constant"},
     }
 
-    def trained(epochs, folder):
+    def run(epochs, folder):
         folder.mkdir(exist_ok=True)
         return train(job(strings(**changes, phases__0__epochs=epochs), folder), folder)
 
-    model, history = trained(2, tmp_path / "whole")
+    model, history = run(2, tmp_path / "whole")
     assert isinstance(model, deq_keras.models.ReasonerTagger)
     assert set(history[0]) >= {
         "segments",
@@ -292,10 +290,10 @@ def test_segments_resume(tmp_path):
         "val_exact_match",
         "deq_residual",
     }
-    trained(1, tmp_path / "parts")
+    run(1, tmp_path / "parts")
     # The second epoch then looks unfinished.
     (tmp_path / "parts" / "model.keras").unlink()
-    resumed, again = trained(2, tmp_path / "parts")
+    resumed, again = run(2, tmp_path / "parts")
     assert [row["loss"] for row in history] == [row["loss"] for row in again]
     np.testing.assert_equal(model.get_weights(), resumed.get_weights())
     best = keras.saving.load_model(tmp_path / "parts" / "best.keras")

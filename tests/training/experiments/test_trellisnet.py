@@ -40,7 +40,7 @@ def build(**model):
     mapping = copy.deepcopy(SMALL)
     mapping["model"] |= model
     mapping.pop("variants")
-    job = TrellisNetJob(configs.resolve(mapping), None)
+    job = TrellisNetJob(configs.resolve(mapping))
     return job.build_network(CharacterTokenizer(["a", "b", "c"])).causal_lm
 
 

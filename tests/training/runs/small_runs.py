@@ -13,8 +13,8 @@ from training.config import reading as configs
 from training.data.pipeline import array_batches
 from training.files import records
 from training.runs import variants
+from training.runs.feed import Feed
 from training.runs.job import Job
-from training.runs.phases import phase_spans
 from training.runs.work_directory import WorkDirectory
 
 QUICK_SOLVER = {"class_name": "fixed_point_iteration", "max_iter": 2}
@@ -66,17 +66,28 @@ def evaluation(folder):
     return json.loads((folder / records.EVALUATION).read_text())
 
 
+class RegressionFeed(Feed):
+    """The data of a regression, in four steps an epoch."""
+
+    steps_per_epoch = 4
+
+    def fit_arguments(self, steps):
+        arrays, size = (INPUTS, INPUTS[:, :1]), len(INPUTS) // self.steps_per_epoch
+        batches = array_batches(arrays, size, 0, steps)
+        return {"x": batches, "steps_per_epoch": self.steps_per_epoch}
+
+
 class RegressionJob(Job):
-    """A regression of four steps an epoch in the place of a classifier.
+    """A regression in the place of a classifier.
 
     Args:
         config: Resolved config of a classifier, for all that is not its model.
         dies_in: Epoch at whose start the run dies.
     """
 
+    feed_class = RegressionFeed
     monitor = "loss"
     mode = "min"
-    steps_per_epoch = 4
 
     def __init__(self, config, load=None, folder=None, dies_in=None):
         super().__init__(config, load, folder)
@@ -90,20 +101,14 @@ class RegressionJob(Job):
     def make_callbacks(self, model):
         return [die_in(self.dies_in)]
 
-    def build(self):
+    def build_model(self):
         cell = deq_keras.layers.DenseCell(4)
         solver = deq_keras.solvers.FixedPointIteration(max_iter=4)
         layer = deq_keras.layers.DEQ(cell, solver, name="deq")
-        model = keras.Sequential([keras.Input((3,)), layer, keras.layers.Dense(1)])
-        return model, keras.optimizers.Adam(0.01), phase_spans(self.config, 4)
+        return keras.Sequential([keras.Input((3,)), layer, keras.layers.Dense(1)])
 
-    def compile(self, model, optimizer):
-        model.compile(optimizer, loss="mse")
-
-    def feed(self, steps):
-        arrays, size = (INPUTS, INPUTS[:, :1]), len(INPUTS) // self.steps_per_epoch
-        batches = array_batches(arrays, size, 0, steps)
-        return {"x": batches, "steps_per_epoch": self.steps_per_epoch}
+    def objective(self):
+        return {"loss": "mse"}
 
 
 def take_step(model, *batch):

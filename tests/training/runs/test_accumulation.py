@@ -14,25 +14,18 @@ from tests.training.runs.small_runs import (
     assert_same_histories,
     eagerly,
 )
-from training.config import reading as configs
 from training.config.fields import OptimizerConfig
-from training.errors import InputError
-from training.runs.job import Job
 from training.runs.optimizers import build_optimizer
 from training.runs.train import train
 
 
 class AccumulatingJob(RegressionJob):
-    """A regression of four steps an epoch, with the optimizer of the config."""
+    """A regression whose epoch is one call of a compiled function."""
 
-    build = Job.build
-
-    def build_model(self):
-        return RegressionJob.build(self)[0]
-
-    def compile(self, model, optimizer):
+    def objective(self):
         # Schedules of every step still act in each.
-        model.compile(optimizer, "mse", steps_per_execution=self.steps_per_epoch)
+        steps_per_epoch = self.feed.steps_per_epoch
+        return {"loss": "mse", "steps_per_execution": steps_per_epoch}
 
 
 def _fitted(name, accumulation_steps, batch_size, inputs, layers, clip_norm, **mode):
@@ -120,10 +113,3 @@ def test_resumed_run_keeps_the_accumulated_gradients(small, tmp_path):
     # Rates count training steps, of which the last update began after 9.
     rate = float(loaded.optimizer.learning_rate)
     np.testing.assert_allclose(rate, 0.05 * np.sqrt(2 / 9), rtol=1e-6)
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5])
-def test_invalid_steps_raise(small, value):
-    small["optimizer"]["accumulation_steps"] = value
-    with pytest.raises(InputError, match="optimizer.accumulation_steps"):
-        configs.resolve(small)

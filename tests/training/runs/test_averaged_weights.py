@@ -3,9 +3,8 @@ import numpy as np
 import pytest
 
 from training.config import reading as configs
-from training.data import images as datasets
 from training.experiments.classification.job import ClassificationJob
-from training.runs.train import train
+from training.runs.train import compile_model, train
 
 MOMENTUM = 0.8
 
@@ -28,7 +27,7 @@ def run(tmp_path_factory):
             "phases": [{"epochs": 1}, {"epochs": 1}],
         }
     )
-    job = ClassificationJob(config, lambda: datasets.load(config.data))
+    job = ClassificationJob(config)
     seen = []
 
     class Seen(keras.callbacks.Callback):
@@ -58,8 +57,8 @@ def test_saved_models_are_averages(run):
 def test_best_model_has_the_score_of_its_epoch(run):
     job, folder, _, history, _ = run
     best = keras.saving.load_model(folder / "best.keras")
-    job.compile(best, keras.optimizers.SGD())
-    data = job.feed(range(1))["validation_data"]
+    compile_model(job, best, keras.optimizers.SGD())
+    data = job.feed.fit_arguments(range(1))["validation_data"]
     score = best.evaluate(data, return_dict=True, verbose=0)["loss"]
     row = max(history, key=lambda row: row[job.monitor])
     np.testing.assert_allclose(score, row["val_loss"], rtol=1e-5)

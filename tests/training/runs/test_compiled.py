@@ -24,12 +24,12 @@ def values(model, optimizer):
 
 def test_next_run_assigns_its_state_to_the_model():
     compiled, first = CompiledVariant(), new_run(0)
-    assert compiled.trained(*first) is not None
+    assert compiled.share(*first) is not None
     model, optimizer, _ = first
     model.compile(optimizer, "mse")
     model.train_on_batch(np.ones((4, 3)), np.ones((4, 2)))
     second = new_run(1)
-    kept = compiled.trained(*second)
+    kept = compiled.share(*second)
     assert kept[0] is model and kept[1] is optimizer
     np.testing.assert_equal(values(*kept[:2]), values(*second[:2]))
     assert int(optimizer.iterations) == 0

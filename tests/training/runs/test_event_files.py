@@ -6,7 +6,6 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from tests.training.runs import small_runs
 from training.config import reading as configs
-from training.data import images as datasets
 from training.experiments.classification.job import ClassificationJob
 from training.runs import event_files
 from training.runs import train as training
@@ -65,8 +64,7 @@ def test_resumed_run_writes_each_epoch_once(tmp_path, small, monkeypatch):
 
     def run(folder):
         folder.mkdir(exist_ok=True)
-        job = ClassificationJob(config, lambda: datasets.load(config.data))
-        return training.train(job, folder)
+        return training.train(ClassificationJob(config), folder)
 
     def losses(folder):
         return {

@@ -10,7 +10,6 @@ import pytest
 
 from tests.training.runs.small_runs import Killed, eagerly
 from training.config import reading as configs
-from training.data.images import load
 from training.experiments.classification.job import ClassificationJob
 from training.runs import variants
 from training.runs.work_directory import WorkDirectory
@@ -54,7 +53,7 @@ def _run(config, path):
     enter = WorkDirectory.resume if path.exists() else WorkDirectory.start
     directory = enter(path, config)
     folder = directory.folder("model")
-    job = ClassificationJob(config, lambda: load(config.data), folder)
+    job = ClassificationJob(config, folder=folder)
     with eagerly():
         variants.run({"model": job}, directory)
 

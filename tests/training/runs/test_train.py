@@ -12,7 +12,6 @@ from tests.training.runs.small_runs import (
 )
 from tests.training.runs.small_runs import checkpoint as checkpoint_of_run
 from training.config import reading as configs
-from training.data import images as datasets
 from training.errors import InputError
 from training.experiments.classification.job import ClassificationJob
 from training.files.saved_model import writing
@@ -46,13 +45,9 @@ def phased(small):
     return configs.resolve(small)
 
 
-def job(config):
-    return ClassificationJob(config, lambda: datasets.load(config.data))
-
-
 def run(config, folder):
     folder.mkdir(exist_ok=True)
-    return training.train(job(config), folder)
+    return training.train(ClassificationJob(config), folder)
 
 
 @pytest.mark.slow
@@ -120,6 +115,7 @@ def test_resumed_phases_in_steps_equal_uninterrupted(tmp_path, small):
 
 def test_finished_run_continues_with_more_epochs(tmp_path, small):
     small["model"]["solver"] = small_runs.QUICK_SOLVER
+    small["optimizer"]["schedule"] = "constant"
 
     def train(epochs, folder):
         folder.mkdir(exist_ok=True)
@@ -143,7 +139,7 @@ def test_solver_that_xla_cannot_compile_raises(small):
     change = {"jit_compile": True, "model.solver.compact": True}
     config = configs.resolve(small, change.items())
     with pytest.raises(InputError, match="`jit_compile`.*Received"):
-        training.check(job(config))
+        training.check(ClassificationJob(config))
 
 
 def test_unwritable_event_files_raise(tmp_path, small):
@@ -164,8 +160,8 @@ def test_errors_about_other_files_do_not_change(tmp_path):
 def test_checkpoint_with_more_epochs_raises(tmp_path, small):
     config = configs.resolve(small)
     keras.utils.clear_session()
-    model, optimizer, spans = job(config).build()
-    training.enter_phase(job(config), model, spans[0], optimizer)
+    model, optimizer, spans = training.build(ClassificationJob(config))
+    training.enter_phase(ClassificationJob(config), model, spans[0], optimizer)
     checkpoint.save(tmp_path, model, [{"epoch": 1}, {"epoch": 2}])
     with pytest.raises(InputError, match="after epoch 2.*have 1 epochs"):
         run(config, tmp_path)

@@ -33,12 +33,12 @@ def load(directory=None):
     check_file(path, "data file")
     with reading(path, "Write it again with `numpy.savez`."), np.load(path) as file:
         return tuple(
-            _checked(file[f"x_{split}"], file[f"y_{split}"])
+            _check(file[f"x_{split}"], file[f"y_{split}"])
             for split in ("train", "test")
         )
 
 
-def _checked(images, labels):
+def _check(images, labels):
     if images.dtype != np.uint8 or images.shape[1:] != (32, 32, 3):
         raise ValueError(
             "Images must be uint8 (num_images, 32, 32, 3). Received: "

@@ -63,7 +63,7 @@ class FileSplit(IndexedSplit):
         return FileSplit(paths, labels, self.transform)
 
     def loader(self):
-        corruption.located_by(self._first_corrupt)
+        corruption.add_finder(self._first_corrupt)
         paths, labels = tf.constant(self.paths), tf.constant(self.labels)
         return lambda index: (tf.io.read_file(paths[index]), labels[index])
 
@@ -71,7 +71,7 @@ class FileSplit(IndexedSplit):
         for path, label in zip(self.paths, self.labels, strict=True):
             check_file(path, "image file")
             try:
-                self.transform.evaluated(tf.io.read_file(path), label)
+                self.transform.prepare(tf.io.read_file(path), label)
             except tf.errors.OpError:
                 return (
                     f"The file {path} must be a BMP, GIF, JPEG or PNG image. It is "
@@ -96,13 +96,13 @@ def from_folder(config):
     folders = _subfolders(directory)
     found = _folders_of_splits(directory, folders)
     if not found:
-        classes = _checked_classes(directory, folders)
-        paths, labels = _shuffled(*_files(directory, classes), config.split_seed)
+        classes = _check_classes(directory, folders)
+        paths, labels = _shuffle(*_files(directory, classes), config.split_seed)
         training, test = _cut(_split(config, paths, labels), config.validation_split)
         return training, None, test, len(classes)
-    classes = _checked_classes(found["train"], _subfolders(found["train"]))
+    classes = _check_classes(found["train"], _subfolders(found["train"]))
     splits = {
-        name: _split(config, *_shuffled(*_files(folder, classes), config.split_seed))
+        name: _split(config, *_shuffle(*_files(folder, classes), config.split_seed))
         for name, folder in found.items()
     }
     test = splits.get("test", splits.get("validation"))
@@ -141,7 +141,7 @@ def from_tfds(config):
             and one class for each example.
     """
     name = config.dataset
-    info = tfds.prepared_info(
+    info = tfds.prepare_info(
         name,
         "Check the name (https://www.tensorflow.org/datasets/catalog) and the "
         "connection, or give the folder of a prepared dataset as `data.directory`.",
@@ -223,7 +223,7 @@ def _subfolders(directory):
         )
 
 
-def _checked_classes(directory, classes):
+def _check_classes(directory, classes):
     if len(classes) < 2:
         raise InputError(
             f"{directory} must have at least two classes. {_LAYOUT} Received: "
@@ -280,7 +280,7 @@ def _raise(error):
     raise InputError(f"The folder of images {error.filename} cannot be read: {error}.")
 
 
-def _shuffled(paths, labels, seed):
+def _shuffle(paths, labels, seed):
     """Returns paths and labels in the order of `image_dataset_from_directory`."""
     order = np.random.RandomState(seed).permutation(len(paths))
     return [paths[index] for index in order], labels[order]

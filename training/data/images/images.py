@@ -95,7 +95,7 @@ def statistics(split):
     """
     split = split.part(0, _NUM_MEASURED)
     sums, num_pixels = np.zeros((2, split.image_shape[-1])), 0
-    with corruption.reported():
+    with corruption.locating():
         for images, _ in evaluation_batches(split, _BATCH_SIZE).as_numpy_iterator():
             pixels = images.reshape((-1, images.shape[-1])).astype("float64")
             sums += pixels.sum(axis=0), np.square(pixels).sum(axis=0)

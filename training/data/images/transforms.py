@@ -18,13 +18,13 @@ class ArrayTransform:
     of_batches = True
     drops_remainder = False
 
-    def evaluated(self, images, labels):
+    def prepare(self, images, labels):
         """Returns float32 pixels and the labels."""
         return tf.cast(images, tf.float32), labels
 
-    def augmented(self, images, labels, config, key):
+    def augment(self, images, labels, config, key):
         """Returns float32 pixels and the labels; `config`: an `AugmentationConfig`."""
-        return self.evaluated(augment(images, config, key), labels)
+        return self.prepare(augment(images, config, key), labels)
 
 
 class JPEGTransform:
@@ -39,17 +39,13 @@ class JPEGTransform:
 
     def __init__(self, image_size):
         self.image_size = image_size
+        self.image_shape = (image_size, image_size, 3)
 
-    @property
-    def image_shape(self):
-        """`(height, width, channels)` of the squares."""
-        return (self.image_size, self.image_size, 3)
-
-    def evaluated(self, encoded, label):
+    def prepare(self, encoded, label):
         """Returns float32 pixels and the label."""
         return resized_center_crop(encoded, self.image_size), label
 
-    def augmented(self, encoded, label, config, key):
+    def augment(self, encoded, label, config, key):
         """Returns float32 pixels and the label; `config`: an `AugmentationConfig`."""
         crop_key, flip_key = tf.unstack(tf.random.split(key))
         if config.resized_crop:
@@ -79,25 +75,27 @@ class FileTransform:
         self.image_size = image_size
         self.image_shape = (image_size, image_size, num_channels)
 
-    def evaluated(self, encoded, label):
+    def prepare(self, encoded, label):
         """Returns float32 pixels and the label."""
         image = image_files.decode(encoded, self.image_shape[-1])
         height, width = tf.unstack(tf.shape(image)[:2])
         side = tf.minimum(height, width)
         window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])
-        return self._resized(image, window), label
+        return self._resize_window(image, window), label
 
-    def augmented(self, encoded, label, config, key):
+    def augment(self, encoded, label, config, key):
         """Returns float32 pixels and the label; `config`: an `AugmentationConfig`."""
         window_key, key = tf.unstack(tf.random.split(key))
         if config.resized_crop:
             image = image_files.decode(encoded, self.image_shape[-1])
-            image = self._resized(image, random_window(tf.shape(image)[:2], window_key))
+            image = self._resize_window(
+                image, random_window(tf.shape(image)[:2], window_key)
+            )
         else:
-            image, _ = self.evaluated(encoded, label)
+            image, _ = self.prepare(encoded, label)
         return augment(image[tf.newaxis], config, key)[0], label
 
-    def _resized(self, image, window):
+    def _resize_window(self, image, window):
         top, left, height, width = tf.unstack(window)
         image = image[top : top + height, left : left + width]
         return tf.ensure_shape(

@@ -11,8 +11,8 @@ from .task import (
     ReasoningTask,
     held_out_examples,
     in_even_batches,
+    is_solved,
     least_evaluations,
-    solved,
     training_batches,
 )
 
@@ -31,7 +31,7 @@ __all__ = [
     "least_evaluations",
     "read_mazes",
     "read_puzzles",
-    "solved",
+    "is_solved",
     "training_batches",
 ]
 

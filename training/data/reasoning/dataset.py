@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from ..pipeline import prefetched
+from ..pipeline import prefetch
 from .task import Examples, held_out_examples, in_even_batches, training_batches
 
 
@@ -31,7 +31,7 @@ def training_dataset(task, levels, batch_size, seed, steps):
     )
     # Without a known cardinality `fit` warns that the data ran out.
     counted = batches.apply(tf.data.experimental.assert_cardinality(len(steps)))
-    return prefetched(counted)
+    return prefetch(counted)
 
 
 def example_specs(task, levels, batch_size):

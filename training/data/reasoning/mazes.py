@@ -158,7 +158,7 @@ def read_mazes(path):
     return [Examples(*(array[None] for array in maze)) for maze in mazes]
 
 
-def _encoded(is_open, path):
+def _encode(is_open, path):
     """Returns the `Examples` of one maze, without the axis of the batch.
 
     Args:
@@ -177,7 +177,7 @@ def _maze(generator, cells):
     is_open = carve(generator, cells)
     ends = generator.choice(cells**2, size=2, replace=False)
     start, goal = ((2 * (end // cells) + 1, 2 * (end % cells) + 1) for end in ends)
-    return _encoded(is_open, shortest_path(is_open, start, goal).places)
+    return _encode(is_open, shortest_path(is_open, start, goal).places)
 
 
 def _blocks(text):
@@ -206,7 +206,7 @@ def _example(path, first, lines):
             f"Expected one shortest path {where}. Received: several of "
             f"{len(found.places) - 1} steps. Close all but one."
         )
-    return _encoded(maze != "#", found.places)
+    return _encode(maze != "#", found.places)
 
 
 def _check_line(path, number, line, width):

@@ -12,7 +12,7 @@ from .sudoku_boards import (
     Puzzles,
     orbit,
     solve,
-    transformed,
+    transform,
     with_further_givens,
 )
 from .task import Examples, Levels, ReasoningTask
@@ -72,17 +72,16 @@ class Sudoku(ReasoningTask):
         return (self._board.side, self._board.side)
 
     def _draw(self, generator, count, level, held_out):
-        stock = self._stocks_of(level)[held_out]
-        stock = stock.at(generator.integers(len(stock.guesses), size=count))
-        grids = transformed(generator, self._board, stock.givens, stock.solutions)
-        return _encoded(self._board, *grids, stock.guesses)
-
-    def _stocks_of(self, level):
         if level not in self._stocks:
-            generator = np.random.default_rng([0, level])
-            found = _stocks(generator, self._board, self.puzzles, level)
-            self._stocks[level] = found
-        return self._stocks[level]
+            # The further digits of a level do not depend on the seed of the run.
+            level_generator = np.random.default_rng([0, level])
+            self._stocks[level] = _stocks(
+                level_generator, self._board, self.puzzles, level
+            )
+        stock = self._stocks[level][held_out]
+        stock = stock.at(generator.integers(len(stock.guesses), size=count))
+        grids = transform(generator, self._board, stock.givens, stock.solutions)
+        return _encode(self._board, *grids, stock.guesses)
 
     @functools.cached_property
     def puzzles(self):
@@ -120,7 +119,7 @@ def read_puzzles(path, side):
         if line
     ]
     givens, solutions, guesses = zip(*read, strict=True)
-    return _encoded(board, np.array(givens), np.array(solutions), guesses)
+    return _encode(board, np.array(givens), np.array(solutions), guesses)
 
 
 def _stocks(generator, board, puzzles, level):
@@ -144,7 +143,7 @@ def _stocks(generator, board, puzzles, level):
     return puzzles.at(~is_held_out), puzzles.at(is_held_out)
 
 
-def _encoded(board, givens, solutions, guesses):
+def _encode(board, givens, solutions, guesses):
     """Returns the `Examples` of puzzles.
 
     Args:

@@ -178,7 +178,7 @@ def with_further_givens(generator, puzzles, count):
     return Puzzles(givens, solutions)
 
 
-def transformed(generator, board, *grids):
+def transform(generator, board, *grids):
     """Applies a uniformly drawn symmetry to each row of the grids.
 
     Symmetries rename digits and permute bands, rows within a band, stacks, and columns

@@ -150,14 +150,14 @@ def in_even_batches(arrays, size):
     )
 
 
-def solved(answers, examples):
-    """Returns whether the answers at all weighted positions are right, `(batch,)`.
+def is_solved(predictions, examples):
+    """Returns whether the classes at all weighted positions are right, `(batch,)`.
 
     Args:
-        answers: Integer array `(batch, *positions)` of classes.
+        predictions: Integer array `(batch, *positions)` of classes.
         examples: `Examples`.
     """
-    is_right = (answers == examples.targets) | (examples.weights == 0)
+    is_right = (predictions == examples.targets) | (examples.weights == 0)
     return np.all(is_right, axis=tuple(range(1, is_right.ndim)))
 
 

@@ -32,10 +32,13 @@ def load(image_size, train_examples=None, test_examples=None):
         test_examples: Number of test images. `None` takes 64.
     """
     counts = {"train": train_examples, "test": test_examples}
-    return tuple(
-        _split(split, image_size, count or NUM_EXAMPLES[split])
-        for split, count in counts.items()
-    )
+    splits = []
+    for split, count in counts.items():
+        numbers = range(count or NUM_EXAMPLES[split])
+        examples = [example(split, number, image_size) for number in numbers]
+        arrays = map(np.stack, zip(*examples, strict=True))
+        splits.append(MemorySplit(*arrays, SegmentationTransform()))
+    return tuple(splits)
 
 
 def example(split, index, image_size):
@@ -62,12 +65,6 @@ def example(split, index, image_size):
     image += generator.normal(0, _NOISE_DEVIATION, image.shape)
     labels[_is_edge(labels)] = IGNORED
     return np.clip(np.rint(image), 0, 255).astype("uint8"), labels
-
-
-def _split(split, image_size, count):
-    examples = [example(split, index, image_size) for index in range(count)]
-    images, labels = zip(*examples, strict=True)
-    return MemorySplit(np.stack(images), np.stack(labels), SegmentationTransform())
 
 
 def _texture(generator, rows, columns):

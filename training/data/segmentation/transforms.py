@@ -31,14 +31,14 @@ class SegmentationTransform:
     of_batches = False
     drops_remainder = True
 
-    def evaluated(self, image, labels):
+    def prepare(self, image, labels):
         """Returns float32 pixels and int32 labels."""
         return tf.cast(image, tf.float32), tf.cast(labels, tf.int32)
 
-    def augmented(self, image, labels, config, key):
+    def augment(self, image, labels, config, key):
         """Returns float32 pixels and int32 labels; `config`: a pair of a
         `SegmentationAugmentationConfig` and the `(height, width)` of the crops."""
-        return self.evaluated(*augment(image, labels, *config, key))
+        return self.prepare(*augment(image, labels, *config, key))
 
 
 def augment(image, labels, config, crop_size, key):
@@ -62,8 +62,8 @@ def augment(image, labels, config, crop_size, key):
     labels = labels[..., tf.newaxis]
     image = tf.cast(image, tf.float32)
     if config.random_scale:
-        image, labels = _scaled(image, labels, scale_key)
-    image, labels = _cropped(image, labels, crop_size, crop_key)
+        image, labels = _scale(image, labels, scale_key)
+    image, labels = _crop(image, labels, crop_size, crop_key)
     if config.horizontal_flip:
         is_mirrored = tf.random.stateless_uniform([], flip_key) < 0.5
         image, labels = (
@@ -73,7 +73,7 @@ def augment(image, labels, config, crop_size, key):
     return image, labels[..., 0]
 
 
-def _scaled(image, labels, key):
+def _scale(image, labels, key):
     step = tf.random.stateless_uniform([], key, maxval=_NUM_SCALES, dtype=tf.int32)
     scale = 0.5 + tf.cast(step, tf.float32) / 10
     size = tf.cast(tf.shape(labels)[:2], tf.float32)
@@ -84,7 +84,7 @@ def _scaled(image, labels, key):
     )
 
 
-def _cropped(image, labels, crop_size, key):
+def _crop(image, labels, crop_size, key):
     missing = tf.maximum(crop_size - tf.shape(labels)[:2], 0)
     around = tf.pad(
         missing[:, tf.newaxis], [[0, 1], [1, 0]]

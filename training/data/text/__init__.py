@@ -1,6 +1,6 @@
 """Texts of language models, their tokenizers, and segments of token ids."""
 
-from .corpus import Corpus, embedded, fetch, from_directory, from_file
+from .corpus import Corpus, from_directory, from_file, load_embedded
 from .segments import encode, segments
 from .tokenizer import find_tokenizer
 from .word_tokenizer import WordTokenizer
@@ -8,9 +8,8 @@ from .word_tokenizer import WordTokenizer
 __all__ = [
     "Corpus",
     "WordTokenizer",
-    "embedded",
+    "load_embedded",
     "encode",
-    "fetch",
     "find_tokenizer",
     "from_directory",
     "from_file",

@@ -1,13 +1,8 @@
-"""Load or download the texts of language models, in three splits."""
+"""Load the texts of language models, in three splits."""
 
-import os
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-import keras
-
-from ...config.errors import closest
 from ...errors import InputError
 from ...files.input_file import check_folder, read_text
 
@@ -21,34 +16,6 @@ _LAYOUTS = (
     ("train.txt", "validation.txt", "test.txt"),
 )
 _WITHOUT_TEST = _LAYOUTS[-2:]
-
-
-class Source(NamedTuple):
-    """The archive of a published corpus.
-
-    Attributes:
-        url: URL of a zip or tar archive.
-        folder: Folder of the files in the archive.
-    """
-
-    url: str
-    folder: str
-
-
-# The author's archives of WikiText: the bucket of the paper, research.metamind.io, has
-# been closed since 2024.
-SOURCES = {
-    "wikitext-103": Source(
-        "https://wikitext.smerity.com/wikitext-103-v1.zip", "wikitext-103"
-    ),
-    "wikitext-2": Source(
-        "https://wikitext.smerity.com/wikitext-2-v1.zip", "wikitext-2"
-    ),
-    "ptb": Source(
-        "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
-        "simple-examples/data",
-    ),
-}
 
 
 class Corpus(NamedTuple):
@@ -85,7 +52,7 @@ def from_directory(path):
     entries = list(directory.iterdir())
     present = {file.name for file in entries if file.is_file()}
     layouts = [
-        _expected(layout, {entry.name for entry in entries}) for layout in _LAYOUTS
+        _files_of(layout, {entry.name for entry in entries}) for layout in _LAYOUTS
     ]
     complete = [layout for layout in layouts if present.issuperset(layout)]
     if not complete:
@@ -116,7 +83,7 @@ def from_file(path, validation_fraction=0.1):
     return _cut(read_text(path), validation_fraction, test_fraction=0.0)
 
 
-def embedded():
+def load_embedded():
     """Returns the `Corpus` of the documentation that ships with Python.
 
     The topics of Python's `help()`, 0.5 million characters of English prose and code,
@@ -129,45 +96,7 @@ def embedded():
     return _cut(text + "\n", validation_fraction=0.05, test_fraction=0.05)
 
 
-def fetch(name, directory, url=None):
-    """Downloads a corpus into the new folder `directory / name`.
-
-    The folder is created only when it is complete.
-
-    Args:
-        name: `"wikitext-103"`, `"wikitext-2"` or `"ptb"`.
-        directory: Parent of the new folder; it is created if needed.
-        url: Optional string. Another URL of the same archive, also `file://...`.
-
-    Returns:
-        The path of the new folder, for `from_directory`.
-
-    Raises:
-        InputError: If the folder exists already, or if the archive cannot be downloaded
-            or does not contain the corpus.
-    """
-    if name not in SOURCES:
-        raise InputError(
-            f"The corpus must be one of {list(SOURCES)}. Received: name={name!r}."
-            f"{closest(name, SOURCES)}"
-        )
-    source, target = SOURCES[name], Path(directory) / name
-    if os.path.lexists(target):
-        raise InputError(
-            f"{target} exists already and is not overwritten. Read it, or remove it "
-            "to download it again."
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    url = url or source.url
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as work:
-        _unpack(url, name, work, target)
-        folder = Path(work, name, source.folder)
-        from_directory(folder)  # Raises if it is incomplete.
-        os.replace(folder, target)
-    return target
-
-
-def _expected(layout, names):
+def _files_of(layout, names):
     """Returns the file names of a layout; its test file only if `names` require it."""
     is_optional = layout in _WITHOUT_TEST and layout[2] not in names
     return layout[:2] if is_optional else layout
@@ -193,14 +122,3 @@ def _cut(text, validation_fraction, test_fraction):
     validation = int(len(text) * (1 - (validation_fraction + test_fraction)))
     test = len(text) - int(len(text) * test_fraction)
     return Corpus(text[:validation], text[validation:test], text[test:])
-
-
-def _unpack(url, name, work, target):
-    try:
-        keras.utils.get_file(name, url, extract=True, cache_dir=work, cache_subdir="")
-    except Exception as error:  # Keras raises no narrower class.
-        raise InputError(
-            f"Could not download and unpack {url} ({error}). Check the connection and "
-            "try again, give a `url` that holds the same archive, or put the files of "
-            f"the corpus into {target} by other means."
-        ) from error

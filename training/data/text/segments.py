@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import InputError
-from ..pipeline import prefetched
+from ..pipeline import prefetch
 
 # Lines end at "\n" only, as in files: `str.splitlines` knows ten more ends.
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -121,4 +121,4 @@ def segments(ids, batch_size, length, drop_remainder=False):
         return tf.ensure_shape(inputs, shape), tf.ensure_shape(targets, shape)
 
     dataset = tf.data.Dataset.range(0, stop, length).map(segment)
-    return prefetched(dataset)
+    return prefetch(dataset)

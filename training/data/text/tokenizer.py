@@ -66,7 +66,7 @@ def find_tokenizer(
     cls, name = _LEARNED[level], f"vocabulary.{level}.json"
     digest = hashlib.sha256(training_text.encode()).hexdigest()
     key = {"lower_case": lower_case, **arguments, "sha256_of_training_text": digest}
-    cached = None if directory is None else _cached(Path(directory) / name)
+    cached = None if directory is None else _read_cache(Path(directory) / name)
     if cached is not None and cached == {**cached, **key}:
         return cls(cached["tokens"], lowercase=lower_case), _keep_nothing
     try:
@@ -123,7 +123,7 @@ def _digest(tokens):
     return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
 
 
-def _cached(file):
+def _read_cache(file):
     """Returns the contents of a cache whose tokens are intact, or `None`."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@ import keras
 import deq_keras
 
 from ...errors import InputError, config_errors
-from ...runs.components import named
+from ...runs.components import find_class
 from ...runs.phases import equilibrium, set_strategies
 from .mdeq import build_explicit, build_mdeq, normalization
 
@@ -140,5 +140,5 @@ def head(features, config, num_classes, policy=None):
 
 def _cell(config, policy, classes, base=None):
     with config_errors("model.cell"):
-        cls, arguments = named("model.cell", config, classes, base)
+        cls, arguments = find_class("model.cell", config, classes, base)
         return cls(**arguments, dtype=policy, name="cell")

@@ -8,7 +8,8 @@ from deq_keras.converters import locuslab
 
 from ...data.images import load, sample
 from ...evaluation.budgets import measure_at_budgets
-from ...runs.job import ImageJob, watch_equilibrium
+from ...runs.feed import ImageFeed
+from ...runs.job import Job, watch_equilibrium
 from .build import build_model
 from .mdeq import convert, converter, normalization_of
 
@@ -17,14 +18,22 @@ from .mdeq import convert, converter, normalization_of
 _NUM_MONITORED = 4
 
 
-class ClassificationJob(ImageJob):
+class ClassificationFeed(ImageFeed):
+    """Images with one label each."""
+
+    def test_inputs(self, model):
+        batches = self.batches(model, self.data.test).as_numpy_iterator()
+        return {"test": np.concatenate([images for images, _ in batches])}
+
+
+class ClassificationJob(Job):
     """One variant of an image classifier. `model.name` of the config selects it."""
 
+    feed_class = ClassificationFeed
     monitor = "val_accuracy"
 
-    @staticmethod
-    def load_data(config, folder):
-        del folder
+    @classmethod
+    def load_data(cls, config, folder):
         return load(config)
 
     def build_model(self):
@@ -73,45 +82,37 @@ class ClassificationJob(ImageJob):
             weight.assign(other)
         return model
 
-    def compile(self, model, optimizer):
-        model.compile(
-            optimizer=optimizer,
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=["accuracy"],
-            jit_compile=self.config.jit_compile,
-        )
+    def objective(self):
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return {"loss": loss, "metrics": ["accuracy"]}
 
     def make_callbacks(self, model):
         if self._is_explicit:
             return []
-        num_samples = self.config.evaluation.num_samples
+        evaluation, split = self.config.evaluation, self.data.validation
         if self._is_multiscale:
-            images = sample(self.data.validation, num_samples)
-            return watch_equilibrium(self, model, model.preprocessor(images))
-        images = sample(self.data.validation, min(num_samples, _NUM_MONITORED))
-        return watch_equilibrium(self, model, images)
+            images = model.preprocessor(sample(split, evaluation.num_samples))
+        else:
+            images = sample(split, min(evaluation.num_samples, _NUM_MONITORED))
+        return watch_equilibrium(model, images, evaluation.max_iter)
 
     @property
     def num_layers(self):
         return int(self.config.model.explicit.network.rpartition("_")[2])
 
     def measure(self, predict, budgets, model=None, data=None):
-        batches = self.batches(model, data or self.data.test)
+        batches = self.feed.batches(model, data or self.data.test)
         return measure_at_budgets(predict, batches, accuracy, budgets)
-
-    def test_inputs(self, model):
-        batches = self.batches(model, self.data.test).as_numpy_iterator()
-        return {"test": np.concatenate([images for images, _ in batches])}
 
     def prepare_export(self, model):
         if self._is_multiscale:
             # The export accepts raw pixels, so it includes the normalization.
-            shape = self.sample_inputs.shape[1:]
+            shape = self.feed.samples.shape[1:]
             pixels = images = keras.Input(shape, name="pixels")
             if not self._is_explicit:
                 images = normalization_of(model, self.config.precision)(pixels)
             model = keras.Model(pixels, model(images), name="classifier")
-        return model, self.sample_inputs[:8]
+        return super().prepare_export(model)
 
 
 def accuracy(logits, labels):

@@ -66,8 +66,18 @@ def build_backbone(config, image_shape, precision, **arguments):
             dtype=keras.DTypePolicy(precision),
             **arguments,
         )
-    if config.initial_weights is not None:
-        _start_from(backbone, config.initial_weights)
+    path = config.initial_weights
+    if path is None:
+        return backbone
+    try:
+        weights = keras.models.load_model(path, compile=False).backbone.get_weights()
+        backbone.set_weights(weights)
+    # A corrupt archive can raise any error of the libraries that read it.
+    except Exception as error:
+        raise InputError(
+            "`model.initial_weights` must be a .keras file of an MDEQ with the same "
+            f"backbone. Received: initial_weights={path!r}. ({error})"
+        ) from error
     return backbone
 
 
@@ -204,15 +214,3 @@ def _resnet_8(filters, image_shape, policy):
         shortcut = state if stage == 0 else convolve(state, width, 1, strides)
         state = keras.ops.relu(shortcut + update)
     return keras.Model(images, state, name="resnet_8")
-
-
-def _start_from(backbone, path):
-    try:
-        weights = keras.models.load_model(path, compile=False).backbone.get_weights()
-        backbone.set_weights(weights)
-    # A corrupt archive can raise any error of the libraries that read it.
-    except Exception as error:
-        raise InputError(
-            "`model.initial_weights` must be a .keras file of an MDEQ with the same "
-            f"backbone. Received: initial_weights={path!r}. ({error})"
-        ) from error

@@ -1,29 +1,32 @@
 """Builds, trains and measures the model of a small task."""
 
-import functools
-
 from ...evaluation.budgets import equilibrium
+from ...runs.feed import ArrayFeed
 from ...runs.job import ArrayJob
 from ...runs.phases import phase_spans
 from .build import build, training_peak
 from .tasks import TASKS
 
 
-class DefaultsJob(ArrayJob):
-    """One variant of the model of a task."""
-
-    @staticmethod
-    def load_data(config, folder):
-        del folder
-        draw = TASKS[config.task].draw
-        return functools.cache(functools.partial(draw, config))
+class DefaultsFeed(ArrayFeed):
+    """The examples of a task, in epochs of a length that the config sets."""
 
     @property
     def steps_per_epoch(self):
         return max(1, round(self.config.data.updates * super().steps_per_epoch))
 
+
+class DefaultsJob(ArrayJob):
+    """One variant of the model of a task."""
+
+    feed_class = DefaultsFeed
+
+    @staticmethod
+    def draw(config, seed):
+        return TASKS[config.task].draw(config, seed)
+
     def build_model(self):
-        return build(self.config, self.training.inputs.shape[1:])
+        return build(self.config, self.feed.training.inputs.shape[1:])
 
     def loss(self):
         return TASKS[self.config.data.task].loss()
@@ -37,9 +40,9 @@ class DefaultsJob(ArrayJob):
         own = equilibrium(model).solver.max_iter
         # Does not depend on the seed.
         memory = self.compiled.once(
-            model, "memory", lambda: training_peak(self.config, self.training)
+            model, "memory", lambda: training_peak(self.config, self.feed.training)
         )
-        spans = phase_spans(self.config, self.steps_per_epoch)
+        spans = phase_spans(self.config, self.feed.steps_per_epoch)
         return {
             "own_budget": own,
             "updates": spans[-1].steps.stop,

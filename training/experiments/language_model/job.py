@@ -8,20 +8,15 @@ import numpy as np
 
 from deq_keras import models
 from deq_keras.converters import locuslab
-from deq_keras.diagnostics import ModelParts
 from deq_keras.layers import SolveScope
 
 from ...errors import InputError, config_errors
 from ...evaluation.budgets import BudgetBar, equilibrium, measure_at_budgets
 from ...runs.components import STRATEGIES
-from ...runs.job import Job, batch_sizes, watch_equilibrium
-from .text import (
-    evaluation_segments,
-    find,
-    sample_segments,
-    steps_per_epoch,
-    training_segments,
-)
+from ...runs.feed import Feed, batch_sizes
+from ...runs.job import Job, watch_equilibrium
+from ...runs.phases import num_epochs
+from .text import evaluation_segments, find, training_segments
 
 # Config keys of explicit networks that replace the equilibrium.
 _EXPLICIT = {
@@ -33,29 +28,8 @@ _EXPLICIT = {
 }
 
 
-class LanguageModelJob(Job):
-    """One variant of a language model.
-
-    `load_data` returns the `Text`, and a function that writes the vocabulary into a
-    folder.
-    """
-
-    monitor = "val_loss"
-    mode = "min"
-
-    @staticmethod
-    def load_data(config, folder):
-        return find(config, folder)
-
-    @property
-    def text(self):
-        """Returns the `Text`."""
-        return self.data[0]
-
-    def save_assets(self):
-        super().save_assets()
-        _, keep_vocabulary = self.data
-        keep_vocabulary(self.folder)
+class TextFeed(Feed):
+    """Segments of a `Text`, in which each sample of a batch continues in the next."""
 
     @property
     def batch_sizes(self):
@@ -63,23 +37,76 @@ class LanguageModelJob(Job):
 
     @property
     def steps_per_epoch(self):
-        return steps_per_epoch(self.config.data, self.text.train)
+        config = self.config.data
+        if config.steps_per_epoch is not None:
+            return config.steps_per_epoch
+        return int(training_segments(config, self.data.train).cardinality())
 
-    def build(self):
-        # A phase in steps has as many epochs as the text determines.
+    def fit_arguments(self, steps):
         every_epochs = self.config.evaluation.every_epochs
-        if every_epochs > self.num_epochs:
+        # A phase in steps has as many epochs as the text determines.
+        last = num_epochs(self.config.phases, lambda: self.steps_per_epoch)
+        if every_epochs > last:
             raise InputError(
-                f"`evaluation.every_epochs` must be at most {self.num_epochs}, the "
-                "epochs of all phases, so that there is a validation loss. Received: "
+                f"`evaluation.every_epochs` must be at most {last}, the epochs of all "
+                "phases, so that there is a validation loss. Received: "
                 f"every_epochs={every_epochs}."
             )
-        return super().build()
+        config = self.config.data
+        training = training_segments(config, self.data.train, steps.start)
+        validation = evaluation_segments(config, self.data.validation)
+        size = config.evaluation_batch_size
+        num_segments = int(validation.cardinality()) * size
+
+        def batches(segments):
+            return self.distribution.batches(lambda share: segments.map(share.rows))
+
+        return {
+            "x": batches(training),
+            "steps_per_epoch": self.steps_per_epoch,
+            "validation_data": batches(validation),
+            "validation_steps": self.distribution.validation_steps(num_segments, size),
+            "validation_freq": every_epochs,
+        }
+
+    def select_samples(self):
+        """Returns validation segments, int32 `(num_samples, length)`, with as many
+        positions as a training step has keys; of a short text, fewer or shorter ones.
+        """
+        ids = self.data.validation
+        length = self.config.data.length + self.config.model.memory_length
+        length = min(length, len(ids))
+        num_samples = min(self.config.evaluation.num_samples, len(ids) // length)
+        return ids[: num_samples * length].reshape(num_samples, length)
+
+    def test_segments(self):
+        """Returns the examples of the test text or, without one, of the validation.
+
+        Raises:
+            InputError: If the text is too short.
+        """
+        ids = self.data.test if len(self.data.test) else self.data.validation
+        return evaluation_segments(self.config.data, ids)
+
+    def save(self):
+        super().save()
+        self.data.keep_vocabulary(self.folder)
+
+
+class LanguageModelJob(Job):
+    """One variant of a language model. `load_data` returns the `Text`."""
+
+    feed_class = TextFeed
+    monitor = "val_loss"
+    mode = "min"
+
+    @classmethod
+    def load_data(cls, config, folder):
+        return find(config, folder)
 
     def build_model(self):
-        # Raises `InputError` if the text is too short.
-        evaluation_segments(self.config.data, self._tested)
-        return self.build_network(self.text.tokenizer)
+        self.feed.test_segments()  # Raises `InputError` early if it is too short.
+        return self.build_network(self.data.tokenizer)
 
     def build_network(self, tokenizer):
         """Returns the `NextTokenLossModel` of the config.
@@ -100,7 +127,7 @@ class LanguageModelJob(Job):
         return assemble(self.config, preprocessor, *classes, arguments)
 
     def load_reference(self, state_dict):
-        model, size = self.config.model, self.text.tokenizer.vocabulary_size()
+        model, size = self.config.model, self.data.tokenizer.vocabulary_size()
         if model.explicit is not None or getattr(model, "transformer_xl", None):
             raise InputError(
                 "Checkpoints of the authors' code are equilibria. Set model.explicit "
@@ -130,51 +157,16 @@ class LanguageModelJob(Job):
             **settings,
         )
 
-    def compile(self, model, optimizer):
-        model.compile(optimizer, jit_compile=self.config.jit_compile)
-
-    def feed(self, steps):
-        config = self.config.data
-        training = training_segments(config, self.text.train, steps.start)
-        validation = evaluation_segments(config, self.text.validation)
-        size = config.evaluation_batch_size
-        num_segments = int(validation.cardinality()) * size
-        return {
-            "x": self._batches(training),
-            "steps_per_epoch": self.steps_per_epoch,
-            "validation_data": self._batches(validation),
-            "validation_steps": self.distribution.validation_steps(num_segments, size),
-            "validation_freq": self.config.evaluation.every_epochs,
-        }
-
-    def _batches(self, segments):
-        return self.distribution.batches(lambda share: segments.map(share.rows))
-
-    @property
-    def _tested(self):
-        return self.text.test if len(self.text.test) else self.text.validation
+    def objective(self):
+        return {}  # The model computes its loss.
 
     def make_callbacks(self, model):
-        return watch_equilibrium(self, model, self.sample_inputs)
-
-    def split(self, model):
-        # The memory of segments around the layer is no model, which could be split.
-        causal_lm, layer = model.causal_lm, equilibrium(model)
-        return ModelParts(
-            causal_lm.backbone.token_embedding,
-            layer,
-            lambda state: causal_lm.softmax(layer.cell.features(state)),
-        )
-
-    def select_samples(self):
-        """Returns validation segments, int32 `(num_samples, length)`, with as many
-        positions as a training step has keys."""
-        length = self.config.data.length + self.config.model.memory_length
-        num_samples = self.config.evaluation.num_samples
-        return sample_segments(self.text.validation, num_samples, length)
+        max_iter = self.config.evaluation.max_iter
+        return watch_equilibrium(model, self.feed.samples, max_iter)
 
     def measure_model(self, model, budgets, data=None, tol=None):
-        segments = data or evaluation_segments(self.config.data, self._tested)
+        # Not with `measure`: segments must follow each other, for the memory.
+        segments = data or self.feed.test_segments()
         layer = equilibrium(model)
         if layer is None:
             budgets = [model.causal_lm.backbone.num_layers]
@@ -187,7 +179,7 @@ class LanguageModelJob(Job):
                 "An export knows no segments before, so its loss is not that of this "
                 f"model. Received: model.memory_length={memory_length}."
             )
-        segments = data or evaluation_segments(self.config.data, self._tested)
+        segments = data or self.feed.test_segments()
         batches = segments.map(
             lambda examples, targets: (examples["token_ids"], targets)
         )
@@ -200,7 +192,7 @@ class LanguageModelJob(Job):
         the memory, which would connect the texts of different callers."""
         causal_lm = model.causal_lm
         causal_lm.backbone.memory_length = 0
-        return causal_lm, self.sample_inputs
+        return causal_lm, self.feed.samples
 
 
 def assemble(config, preprocessor, backbone_cls, task_cls, arguments, **of_task):

@@ -1,5 +1,6 @@
 """The text of a language model, as segments of token ids."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras_hub
@@ -19,23 +20,22 @@ class Text(NamedTuple):
         train: Int32 array `(num_tokens,)`. Training text.
         validation: Int32 array `(num_tokens,)`. Validation text.
         test: Int32 array `(num_tokens,)`. Test text, which may be empty.
+        keep_vocabulary: Function that writes the vocabulary into a folder.
     """
 
     tokenizer: keras_hub.tokenizers.Tokenizer
     train: np.ndarray
     validation: np.ndarray
     test: np.ndarray
+    keep_vocabulary: Callable
 
 
 def find(config, cache=None):
-    """Returns the `Text` of a `TextConfig`, and a function that keeps its vocabulary.
+    """Returns the `Text` of a `TextConfig`.
 
     Args:
         config: The `TextConfig`.
         cache: Optional path of a folder that may contain the vocabulary.
-
-    Returns:
-        The `Text`, and a function that writes the vocabulary into a folder.
 
     Raises:
         InputError: If the text or the validation text does not exist.
@@ -55,7 +55,7 @@ def find(config, cache=None):
         text.encode(tokenizer, split, f"{name} text")
         for name, split in zip(("training", "validation", "test"), corpus, strict=True)
     )
-    return Text(tokenizer, *ids), keep
+    return Text(tokenizer, *ids, keep)
 
 
 def training_segments(config, ids, first_step=0):
@@ -71,25 +71,12 @@ def training_segments(config, ids, first_step=0):
     return segments.map(deq_keras.models.NextTokenLossModel.examples)
 
 
-def steps_per_epoch(config, ids):
-    """Returns the number of training steps of a whole epoch."""
-    return config.steps_per_epoch or int(training_segments(config, ids).cardinality())
-
-
 def evaluation_segments(config, ids):
     """Returns the examples of an evaluation. The last segment may be shorter."""
     segments = text.segments(
         ids, config.evaluation_batch_size, config.evaluation_length
     )
     return segments.map(deq_keras.models.NextTokenLossModel.examples)
-
-
-def sample_segments(ids, num_samples, length):
-    """Returns the first segments of a text, int32 `(num_samples, length)`, or fewer or
-    shorter segments of a short text."""
-    length = min(length, len(ids))
-    num_samples = min(num_samples, len(ids) // length)
-    return ids[: num_samples * length].reshape(num_samples, length)
 
 
 def _corpus(config):
@@ -100,7 +87,7 @@ def _corpus(config):
                 "`data.source` to file or directory. "
                 f"Received: source=embedded, path={config.path}."
             )
-        return text.embedded()
+        return text.load_embedded()
     if config.path is None:
         raise InputError(
             f"`data.source: {config.source}` needs a `data.path`. Received: path=null."

@@ -11,19 +11,28 @@ from ...data.segmentation import IGNORED, evaluation_batches, load, sample
 from ...errors import InputError, config_errors
 from ...evaluation.budgets import measure_at_budgets
 from ...files.atomic_file import replacing
-from ...runs.job import ImageJob, watch_equilibrium
+from ...runs.feed import ImageFeed
+from ...runs.job import Job, watch_equilibrium
 from ..classification.mdeq import build_backbone, convert, converter, normalization_of
 from .loss import HardPixelCrossEntropy, PixelCrossEntropy
 
 
-class MDEQSegmentationJob(ImageJob):
+class SegmentationFeed(ImageFeed):
+    """Images with a label for each pixel."""
+
+    @property
+    def augmentation(self):
+        return self.config.data.augmentation, self.data.crop_size
+
+
+class MDEQSegmentationJob(Job):
     """One variant of a multiscale DEQ for segmentation."""
 
+    feed_class = SegmentationFeed
     monitor = "val_mean_iou"
 
-    @staticmethod
-    def load_data(config, folder):
-        del folder
+    @classmethod
+    def load_data(cls, config, folder):
         return load(config)
 
     def build_model(self):
@@ -40,26 +49,18 @@ class MDEQSegmentationJob(ImageJob):
             self.config.precision,
         )
 
-    def compile(self, model, optimizer):
+    def objective(self):
         num_classes = len(self.data.classes)
-        model.compile(
-            optimizer=optimizer,
-            loss=build_loss(self.config, self.data),
-            metrics=[
-                keras.metrics.MeanIoU(
-                    num_classes, "mean_iou", ignore_class=255, sparse_y_pred=False
-                )
-            ],
-            jit_compile=self.config.jit_compile,
+        score = keras.metrics.MeanIoU(
+            num_classes, "mean_iou", ignore_class=IGNORED, sparse_y_pred=False
         )
-
-    @property
-    def augmentation(self):
-        return self.config.data.augmentation, self.data.crop_size
+        return {"loss": build_loss(self.config, self.data), "metrics": [score]}
 
     def make_callbacks(self, model):
-        images = sample(self.data.validation, self.config.evaluation.num_samples)
-        return watch_equilibrium(self, model, model.preprocessor(images))
+        evaluation = self.config.evaluation
+        images = sample(self.data.validation, evaluation.num_samples)
+        images = model.preprocessor(images)
+        return watch_equilibrium(model, images, evaluation.max_iter)
 
     def evaluate(self, model, budgets):
         """See `Job`. Writes overlays at the largest budget into the folder."""
@@ -68,7 +69,7 @@ class MDEQSegmentationJob(ImageJob):
         return found
 
     def measure(self, predict, budgets, model=None, data=None):
-        batches = self.batches(model, data or self.data.test)
+        batches = self.feed.batches(model, data or self.data.test)
         names = self.data.classes.names
 
         def score(logits, labels):
@@ -100,7 +101,7 @@ class MDEQSegmentationJob(ImageJob):
         pixels = keras.Input((None, None, 3), name="pixels")
         images = normalization_of(model, self.config.precision)(pixels)
         whole = keras.Model(pixels, model(images), name="segmenter")
-        return whole, self.sample_inputs[:2]
+        return whole, self.feed.samples[:2]
 
 
 def build_segmenter(config, data):
@@ -204,15 +205,10 @@ def write_overlay(path, image, labels, palette):
         labels: Integer array `(height, width)`. Classes of the pixels.
         palette: Sequence with one `(red, green, blue)` per class.
     """
-    encoded = tf.io.encode_png(blend(image, labels, palette)).numpy()
-    with replacing(path) as temporary:
-        temporary.write_bytes(encoded)
-
-
-def blend(image, labels, palette):
-    """Returns the uint8 pixels of `write_overlay`."""
     image, labels = np.asarray(image, "float32"), np.asarray(labels)
     is_ignored = labels == IGNORED
     colors = np.asarray(palette, "float32")[np.where(is_ignored, 0, labels)]
     mixed = np.where(is_ignored[..., None], image, (image + colors) / 2)
-    return np.clip(np.rint(mixed), 0, 255).astype("uint8")
+    pixels = np.clip(np.rint(mixed), 0, 255).astype("uint8")
+    with replacing(path) as temporary:
+        temporary.write_bytes(tf.io.encode_png(pixels).numpy())

@@ -48,7 +48,7 @@ class PixelCrossEntropy(keras.losses.Loss):
     def call(self, y_true, y_pred):
         losses, weights, _ = self._pixels(y_true, y_pred)
         # Bounds the sum by the smallest weight, for zero loss without pixels.
-        total = ops.maximum(_summed(ops.sum(weights)), min(self.class_weights or [1.0]))
+        total = ops.maximum(_sum(ops.sum(weights)), min(self.class_weights or [1.0]))
         return _part_of_loss(ops.sum(weights * losses) / total, ops.shape(y_true)[0])
 
     def _pixels(self, y_true, y_pred):
@@ -114,12 +114,12 @@ class HardPixelCrossEntropy(PixelCrossEntropy):
         losses, weights, is_valid = self._pixels(y_true, y_pred)
         probabilities = ops.stop_gradient(ops.exp(-losses))
         # Sorts ignored pixels last.
-        ranked = ops.sort(_gathered(ops.where(is_valid, probabilities, 2.0)))
-        num_valid = _summed(ops.sum(ops.cast(is_valid, "int32")))
+        ranked = ops.sort(_gather(ops.where(is_valid, probabilities, 2.0)))
+        num_valid = _sum(ops.sum(ops.cast(is_valid, "int32")))
         rank = ops.maximum(ops.minimum(self.keep, num_valid - 1), 0)
         limit = ops.maximum(ranked[rank], self.threshold)
         is_hard = ops.cast(is_valid & (probabilities < limit), losses.dtype)
-        count = ops.maximum(_summed(ops.sum(is_hard)), 1.0)  # Avoids division by zero.
+        count = ops.maximum(_sum(ops.sum(is_hard)), 1.0)  # Avoids division by zero.
         loss = ops.sum(is_hard * weights * losses) / count
         return _part_of_loss(loss, ops.shape(y_true)[0])
 
@@ -131,13 +131,13 @@ class HardPixelCrossEntropy(PixelCrossEntropy):
         }
 
 
-def _summed(value):
+def _sum(value):
     """Returns the sum of a tensor over all replicas."""
     replica = _replica()
     return value if replica is None else replica.all_reduce("SUM", value)
 
 
-def _gathered(values):
+def _gather(values):
     """Returns the concatenated vectors of all replicas."""
     replica = _replica()
     return values if replica is None else replica.all_gather(values, axis=0)
@@ -158,9 +158,7 @@ def _part_of_loss(loss, batch_size):
     if replica is None:
         return loss
     own = tf.cast(batch_size, loss.dtype)
-    return tf.math.divide_no_nan(
-        loss * _summed(own), own * replica.num_replicas_in_sync
-    )
+    return tf.math.divide_no_nan(loss * _sum(own), own * replica.num_replicas_in_sync)
 
 
 def _replica():

@@ -7,7 +7,7 @@ import deq_keras
 
 from ...data.reasoning import TASKS
 from ...errors import InputError, config_errors
-from ...runs.components import named
+from ...runs.components import find_class
 from ...runs.phases import set_strategies
 
 _CELLS = {
@@ -25,7 +25,7 @@ def build_task(config):
     Raises:
         InputError: If an argument of the task is invalid.
     """
-    make, arguments = named("data.task", config, TASKS)
+    make, arguments = find_class("data.task", config, TASKS)
     with config_errors("data.task"):
         return make(**arguments)
 
@@ -47,7 +47,7 @@ def build_reasoner(config, task, precision):
     """
     policy = keras.DTypePolicy(precision)
     encoder = _encoder(config.embedding_units, task, policy)
-    cell, arguments = named("model.cell", config.cell, _CELLS)
+    cell, arguments = find_class("model.cell", config.cell, _CELLS)
     with config_errors("model"):
         backbone = deq_keras.models.ReasonerBackbone(
             cell(**arguments, dtype=policy, name="cell"),

@@ -1,6 +1,7 @@
 """Builds, trains and evaluates a reasoner."""
 
 from deq_keras.metrics import ExactMatch
+from deq_keras.models import ContinuousBatchingModel
 
 from ...data.reasoning import held_out_examples, read_mazes, read_puzzles
 from ...data.reasoning.dataset import (
@@ -9,10 +10,11 @@ from ...data.reasoning.dataset import (
     training_dataset,
     validation_batches,
 )
-from ...errors import InputError
+from ...errors import InputError, config_errors
 from ...evaluation.budgets import measure_at_budgets
 from ...files import records
-from ...runs.job import Job, in_segments
+from ...runs.feed import Feed
+from ...runs.job import Job
 from .build import SmoothedCrossEntropy, build_reasoner, build_task
 from .level_measurement import LevelMeasurement, correlation, exact_match
 from .pictures import check_picture, draw_solving, plot_accuracy
@@ -26,46 +28,14 @@ _READERS = {
 }
 
 
-class ReasoningJob(Job):
-    """One variant of a reasoner. `load_data` returns the `ReasoningTask`."""
-
-    monitor = "val_exact_match"
-
-    @staticmethod
-    def load_data(config, folder):
-        del folder
-        task = build_task(config.task)
-        for level in config.levels:
-            task.check_level(level)
-        for held_out in (*config.validation, *config.test):
-            held_out_examples(task, held_out.level, 1, config.seed)
-        return task
+class ReasoningFeed(Feed):
+    """The problems of a `ReasoningTask`, which the task draws."""
 
     @property
     def steps_per_epoch(self):
         return self.config.data.updates_per_epoch
 
-    def build_model(self):
-        if self.config.evaluation.picture is not None:
-            check_picture(self.data, self.config.evaluation.picture.level)
-        return build_reasoner(self.config.model, self.data, self.config.precision)
-
-    def wrap_model(self, model):
-        if self.config.segments is None:
-            return model
-        data = self.config.data
-        examples = example_specs(self.data, data.levels, data.batch_size)
-        return in_segments(model, examples, data.batch_size, self.config.segments)
-
-    def compile(self, model, optimizer):
-        model.compile(
-            optimizer=optimizer,
-            loss=SmoothedCrossEntropy(self.config.label_smoothing),
-            weighted_metrics=[ExactMatch()],
-            jit_compile=self.config.jit_compile,
-        )
-
-    def feed(self, steps):
+    def fit_arguments(self, steps):
         config = self.config.data
         training = training_dataset(
             self.data, config.levels, config.batch_size, self.config.seed, steps
@@ -80,46 +50,21 @@ class ReasoningJob(Job):
         }
 
     def select_samples(self):
-        first = self._examples(self.config.data.test[0])
+        first = self.test_examples(self.config.data.test[0])
         return first.inputs[: self.config.evaluation.num_samples]
 
-    def _examples(self, level):
+    def test_examples(self, level):
+        """Returns the `Examples` of a `LevelConfig`."""
         return held_out_examples(
             self.data, level.level, level.examples, self.config.data.seed
         )
 
-    def evaluate(self, model, budgets):
-        """See `Job`. Returns the rows of the last test level.
-
-        Writes the measurements of all levels, their plot and a picture into the folder.
-        """
-        measure = LevelMeasurement(model, self.config, budgets)
-        levels = []
-        for test in self.config.data.test:
-            levels.append(measure(test.level, self._examples(test)))
-            print(_line(levels[-1]), flush=True)
-        records.write_json(
-            self.folder / LEVELS,
-            {"correlation": _correlation(levels), "levels": levels},
-        )
-        plot_accuracy(self.folder / "accuracy.png", levels)
-        self._draw(model)
-        return {"budgets": levels[-1]["budgets"]}
-
-    def _draw(self, model):
-        picture = self.config.evaluation.picture
-        if picture is None:
-            return
-        examples = held_out_examples(self.data, picture.level, 1, self.config.data.seed)
-        path = self.folder / f"{self.data.name}.gif"
-        draw_solving(path, self.data, model, examples, picture.evaluations)
-
-    def measure(self, predict, budgets, model=None, data=None):
-        size = self.config.data.evaluation_batch_size
-        groups = data or [self._examples(self.config.data.test[-1])]
-        batches = [batch for group in groups for batch in in_batches(group, size)]
-        pairs = [(batch.inputs, batch) for batch in batches]
-        return measure_at_budgets(predict, pairs, _exact_match, budgets)
+    def test_inputs(self, model):
+        del model
+        return {
+            f"level {test.level}": self.test_examples(test).inputs
+            for test in self.config.data.test
+        }
 
     def read_problems(self, path):
         if self.data.name not in _READERS:
@@ -129,15 +74,91 @@ class ReasoningJob(Job):
             )
         return _READERS[self.data.name](path)
 
-    def test_inputs(self, model):
-        del model
+
+class ReasoningJob(Job):
+    """One variant of a reasoner. `load_data` returns the `ReasoningTask`."""
+
+    feed_class = ReasoningFeed
+    monitor = "val_exact_match"
+
+    @classmethod
+    def load_data(cls, config, folder):
+        task = build_task(config.task)
+        for level in config.levels:
+            task.check_level(level)
+        for held_out in (*config.validation, *config.test):
+            held_out_examples(task, held_out.level, 1, config.seed)
+        return task
+
+    def build_model(self):
+        if self.config.evaluation.picture is not None:
+            check_picture(self.data, self.config.evaluation.picture.level)
+        return build_reasoner(self.config.model, self.data, self.config.precision)
+
+    def wrap_model(self, model):
+        """See `Job`. With `segments`, returns a `ContinuousBatchingModel`."""
+        segments, data = self.config.segments, self.config.data
+        if segments is None:
+            return model
+        if segments.in_progress <= data.batch_size:
+            raise InputError(
+                "`segments.in_progress` must be larger than a batch, the samples that "
+                "every training step admits. Received: in_progress="
+                f"{segments.in_progress}, batch_size={data.batch_size}."
+            )
+        examples = example_specs(self.data, data.levels, data.batch_size)
+        with config_errors("segments"):
+            return ContinuousBatchingModel(
+                model,
+                examples,
+                segments.in_progress,
+                segments.max_segments,
+                segments.finished,
+                segments.inherited,
+            )
+
+    def objective(self):
         return {
-            f"level {test.level}": self._examples(test).inputs
-            for test in self.config.data.test
+            "loss": SmoothedCrossEntropy(self.config.label_smoothing),
+            "weighted_metrics": [ExactMatch()],
         }
 
+    def evaluate(self, model, budgets):
+        """See `Job`. Returns the rows of the last test level.
+
+        Writes the measurements of all levels, their plot and a picture into the folder.
+        """
+        measure = LevelMeasurement(model, self.config, budgets)
+        levels = []
+        for test in self.config.data.test:
+            levels.append(measure(test.level, self.feed.test_examples(test)))
+            print(_line(levels[-1]), flush=True)
+        records.write_json(
+            self.folder / LEVELS,
+            {"correlation": _correlation(levels), "levels": levels},
+        )
+        plot_accuracy(self.folder / "accuracy.png", levels)
+        picture, task = self.config.evaluation.picture, self.data
+        if picture is not None:
+            seed = self.config.data.seed
+            examples = held_out_examples(task, picture.level, 1, seed)
+            path = self.folder / f"{task.name}.gif"
+            draw_solving(path, task, model, examples, picture.evaluations)
+        return {"budgets": levels[-1]["budgets"]}
+
+    def measure(self, predict, budgets, model=None, data=None):
+        size = self.config.data.evaluation_batch_size
+        groups = data or [self.feed.test_examples(self.config.data.test[-1])]
+        batches = [batch for group in groups for batch in in_batches(group, size)]
+        pairs = [(batch.inputs, batch) for batch in batches]
+
+        def score(logits, batch):
+            return {"exact_match": exact_match(logits, batch)["exact_match"]}
+
+        return measure_at_budgets(predict, pairs, score, budgets)
+
     def prepare_export(self, model):
-        return model, self.sample_inputs[:2]
+        return model, self.feed.samples[:2]
 
 
 def _correlation(levels):
@@ -155,7 +176,3 @@ def _line(level):
         f"level {level['level']}: {best['exact_match']:.1%} exact at NFE "
         f"{best['budget']}"
     )
-
-
-def _exact_match(logits, batch):
-    return {"exact_match": exact_match(logits, batch)["exact_match"]}

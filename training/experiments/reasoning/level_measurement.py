@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from deq_keras import diagnostics, multistart, solvers
 
-from ...data.reasoning import least_evaluations, solved
+from ...data.reasoning import is_solved, least_evaluations
 from ...data.reasoning.dataset import in_batches
 from ...evaluation.budgets import measure_at_budgets, predictor
 
@@ -35,7 +35,7 @@ class LevelMeasurement:
         problems = [tf.TensorSpec(model.input.shape, model.input.dtype)]
         self._compare, self._selected = (
             tf.function(function, problems, autograph=False)
-            for function in (self._compared, self._selected_of)
+            for function in (self._compare_starts, self._select_predictions)
         )
 
     def __call__(self, level, examples):
@@ -97,7 +97,7 @@ class LevelMeasurement:
             "restarts": self._of_restarts(batches),
         }
 
-    def _compared(self, inputs):
+    def _compare_starts(self, inputs):
         """Returns the alignment with the equilibria of other examples and the agreement
         of the predictions, `(batch,)` each."""
         found = diagnostics.compare_initial_states(
@@ -116,11 +116,11 @@ class LevelMeasurement:
         found = []
         for batch in batches:
             selected = self._selected(batch.inputs).numpy()
-            found.append([solved(predictions, batch) for predictions in selected])
+            found.append([is_solved(predictions, batch) for predictions in selected])
         shares = np.concatenate(found, axis=1).mean(axis=1).tolist()
         return dict(zip(("first", *_SELECTIONS), shares, strict=True))
 
-    def _selected_of(self, inputs):
+    def _select_predictions(self, inputs):
         """Returns the predictions of the first initial state and of each selection,
         `(1 + selections, batch, *positions)`."""
         layer = self._model.backbone.deq
@@ -151,7 +151,7 @@ def exact_match(logits, batch):
     predictions, weights = np.argmax(logits, axis=-1), np.asarray(batch.weights)
     axes = tuple(range(1, weights.ndim))
     return {
-        "exact_match": solved(predictions, batch),
+        "exact_match": is_solved(predictions, batch),
         "correct": np.sum((predictions == batch.targets) * weights, axis=axes),
         "positions": np.sum(weights, axis=axes),
     }

@@ -128,7 +128,8 @@ def _draw_frame(axes, task, examples, probabilities, evaluation, is_panel=False)
     _DRAW[task.name](axes, problem, probabilities, truth, task, is_panel)
     is_wrong = (probabilities.argmax(axis=-1) != truth) & (examples.weights[0] > 0)
     size = "medium" if is_panel else "large"
-    axes.set_title(_progress(evaluation, is_wrong.sum()), fontsize=size)
+    progress = f"{is_wrong.sum()} wrong" if is_wrong.any() else "solved"
+    axes.set_title(f"NFE {evaluation}: {progress}", fontsize=size)
     axes.set_axis_off()
 
 
@@ -198,7 +199,10 @@ def _draw_digits(axes, board, probabilities, truth, box_shape, size):
         color, alpha = "black", 1.0
         if not given:
             color = _RIGHT if digit == truth[row, column] else _WRONG
-            alpha = _strength(probabilities[row, column, digit], len(board))
+            # From `_FAINTEST` at chance to 1 at certainty.
+            chance = 1 / len(board)
+            share = (probabilities[row, column, digit] - chance) / (1 - chance)
+            alpha = float(np.clip(share, _FAINTEST, 1.0))
         axes.text(
             column + 0.5,
             row + 0.5,
@@ -210,23 +214,12 @@ def _draw_digits(axes, board, probabilities, truth, box_shape, size):
         )
 
 
-def _strength(probability, side):
-    """Returns the opacity of a digit, from `_FAINTEST` at chance to 1 at certainty."""
-    share = (probability - 1 / side) / (1 - 1 / side)
-    return float(np.clip(share, _FAINTEST, 1.0))
-
-
 def _draw_grid(axes, side, box_shape):
     axes.set(xlim=(0, side), ylim=(side, 0), aspect="equal")
     height, width = box_shape
     for line in range(side + 1):
         axes.axhline(line, color="black", lw=3 if line % height == 0 else 0.5)
         axes.axvline(line, color="black", lw=3 if line % width == 0 else 0.5)
-
-
-def _progress(evaluation, num_wrong):
-    """Returns the title of a frame."""
-    return f"NFE {evaluation}: {f'{num_wrong} wrong' if num_wrong else 'solved'}"
 
 
 # Function of a task that draws a problem and class probabilities.

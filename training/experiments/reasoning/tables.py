@@ -2,8 +2,8 @@
 
 from ...config.reading import variant_of
 from ...errors import reading
-from ...evaluation.report import present
-from ...evaluation.summary import aligned, at_budgets, mean_text, table
+from ...evaluation.report import read_runs
+from ...evaluation.summary import align, at_budgets, mean_text, table
 from ...files import records
 
 LEVELS = "levels.json"
@@ -58,7 +58,7 @@ def of_levels(directory):
     Raises:
         InputError: If a file is corrupt.
     """
-    measured = present(directory, LEVELS, "evaluate", _read)
+    measured = read_runs(directory, LEVELS, "evaluate", _read)
     if not measured:
         return None
     levels = _by_variant_and_level(measured)
@@ -108,7 +108,7 @@ def _over_budgets(levels):
             cells = [mean_text(select(values.get(b, ())), form, scale) for b in budgets]
             floor = runs[0]["floor"]  # Depends only on the examples.
             rows.append([*place, "-" if floor is None else f"{floor:d}", *cells])
-    return aligned(rows)
+    return align(rows)
 
 
 def _settling(level):

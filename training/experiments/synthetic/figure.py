@@ -74,7 +74,9 @@ def _draw_slices(axes, layer, config, z_limits):
         values = surface(layer, [x], points)[:, 0]
         label = f"$x = {x:g}$: {_count(points, values, config.evaluation.tol)}"
         axes.plot(z, surface(layer, [x], z)[:, 0], color=color, label=label)
-        _draw_trajectory(axes, points, values, color)
+        # A cobweb: from (z, z) to (z, f(z)), then to the diagonal at the next z.
+        corners = np.stack([points, values], axis=1).ravel()  # z0, f0, z1, f1, ...
+        axes.plot(np.repeat(points, 2), corners, color=color, linewidth=1, ls="--")
         equilibrium = layer.solve(np.full((1, 1), x, "float32")).value.numpy().item()
         axes.plot(equilibrium, equilibrium, "o", color=color, markeredgecolor="black")
     axes.set(xlim=z_limits, ylim=z_limits, xlabel="$z$", ylabel="$f(z; x)$")
@@ -90,9 +92,3 @@ def _count(points, values, tol):
     if not is_close.any():
         return f"more than {len(points)} evaluations"
     return f"{int(is_close.argmax()) + 1} evaluations"
-
-
-def _draw_trajectory(axes, points, values, color):
-    """Draws a cobweb: from (z, z) to (z, f(z)), then to the diagonal at the next z."""
-    corners = np.stack([points, values], axis=1).ravel()  # z0, f0, z1, f1, ...
-    axes.plot(np.repeat(points, 2), corners, color=color, linewidth=1, linestyle="--")

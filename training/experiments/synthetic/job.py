@@ -1,7 +1,5 @@
 """Builds, trains and measures a scalar equilibrium model."""
 
-import functools
-
 import numpy as np
 
 from ...runs.job import ArrayJob
@@ -13,10 +11,7 @@ from .measure import measure
 class SyntheticJob(ArrayJob):
     """One variant of the scalar model, for example with one weight of a regularizer."""
 
-    @staticmethod
-    def load_data(config, folder):
-        del folder
-        return functools.cache(functools.partial(draw, config))
+    draw = staticmethod(draw)
 
     def build_model(self):
         return build(self.config.model)
@@ -31,4 +26,4 @@ class SyntheticJob(ArrayJob):
         """See `Job`. Draws the figure into the folder."""
         rows = super().evaluate(model, budgets)
         draw_model(self.folder / "surface.png", model, self.config)
-        return {**measure(model, *self.tested, self.config.evaluation), **rows}
+        return {**measure(model, *self.feed.test, self.config.evaluation), **rows}

@@ -2,7 +2,7 @@
 
 from ...config.reading import by_variant
 from ...evaluation.report import evaluations
-from ...evaluation.summary import aligned, table
+from ...evaluation.summary import align, table
 
 LABELS = {
     "fixed_point_iteration": "fixed-point iteration",
@@ -48,7 +48,7 @@ def of_variants(directory):
             f"On {config.data.validation_examples} validation pairs (noise "
             f"{config.data.noise:g}), without failed runs, which predict worse than a "
             f"constant:\n{table([''], _FIT, trained)}",
-            aligned(failed),
+            align(failed),
             f"Mean NFE to a relative residual of {config.evaluation.tol:g}, at most "
             f"{config.evaluation.max_iter}:\n{table([''], counts, trained)}",
         ]

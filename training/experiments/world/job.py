@@ -1,7 +1,5 @@
 """Builds, trains and measures a network of a task."""
 
-import functools
-
 import keras
 
 from ...errors import config_errors
@@ -28,15 +26,9 @@ class WorldJob(ArrayJob):
         return TASKS[self.config.data.task]
 
     @staticmethod
-    def load_data(config, folder):
-        del folder
-
-        @functools.cache
-        def draw(seed):
-            training, tests = TASKS[config.task].draw(config.num_train, seed)
-            return training, next(iter(tests.values())), tests
-
-        return draw
+    def draw(config, seed):
+        training, tests = TASKS[config.task].draw(config.num_train, seed)
+        return training, next(iter(tests.values())), tests
 
     def build_model(self):
         inputs = keras.Input(self.task.input_shape)

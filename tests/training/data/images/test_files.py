@@ -208,7 +208,7 @@ def test_animated_webp_raises(tmp_path):
     frames = [Image.new("RGB", (4, 4), color) for color in ("black", "red")]
     content = encoded(frames[0], "WEBP", save_all=True, append_images=frames[1:])
     (tmp_path / split.paths[0]).write_bytes(content)
-    with pytest.raises(InputError, match="must be a BMP, GIF"), corruption.reported():
+    with pytest.raises(InputError, match="must be a BMP, GIF"), corruption.locating():
         list(datasets.evaluation_batches(split, 4))
 
 
@@ -294,7 +294,7 @@ def test_corrupt_file_is_named(tmp_path, spoil, words):
     split = load(write_classes(tmp_path)).training
     path = tmp_path / split.paths[3]
     spoil(path)
-    with pytest.raises(InputError, match=f"{path} {words}"), corruption.reported():
+    with pytest.raises(InputError, match=f"{path} {words}"), corruption.locating():
         list(datasets.evaluation_batches(split, 4))
 
 
@@ -375,18 +375,3 @@ def test_tfds_without_train_or_labels_raises(tfds_folder):
 def test_unknown_name_of_tfds_raises(tmp_path):
     with pytest.raises(InputError, match="has no dataset no_such.*tensorflow.org"):
         load_tfds(tmp_path, dataset="no_such_dataset")
-
-
-def test_corrupt_image_of_tfds_is_named(tfds_folder):
-    folder = tfds_folder({"train": 6, "test": 3}, features())
-    (file,) = folder.rglob("*-test*tfrecord*")
-    records = [bytearray(r.numpy()) for r in tf.data.TFRecordDataset(str(file))]
-    start = records[1].find(b"\x89PNG")
-    records[1][start + 20 : start + 60] = bytes(40)
-    with tf.io.TFRecordWriter(str(file)) as writer:
-        for record in records:
-            writer.write(bytes(record))
-    data = load_tfds(folder)
-    words = f"{file} is corrupt at record 1"
-    with pytest.raises(InputError, match=words), corruption.reported():
-        list(datasets.evaluation_batches(data.test, 2))

@@ -120,7 +120,7 @@ def test_corrupt_file_is_named(folder):
         (file.unlink, f"{file} does not exist"),
     ):
         spoil()
-        with pytest.raises(InputError, match=words), corruption.reported():
+        with pytest.raises(InputError, match=words), corruption.locating():
             list(training_batches(split, 4, RANDOM, 0, range(3)))
 
 

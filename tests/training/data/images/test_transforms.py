@@ -103,9 +103,9 @@ def test_gray_images_get_three_channels():
 def test_half_of_the_images_are_mirrored(encoded_image):
     transform = JPEGTransform(8)
     encoded = encoded_image(8, 8, seed=0)
-    image, _ = transform.evaluated(encoded, 0)
+    image, _ = transform.prepare(encoded, 0)
     config = AugmentationConfig(horizontal_flip=True)
-    results = [transform.augmented(encoded, 0, config, key(i))[0] for i in range(60)]
+    results = [transform.augment(encoded, 0, config, key(i))[0] for i in range(60)]
     mirrored = sum(np.array_equal(result, image[:, ::-1]) for result in results)
     plain = sum(np.array_equal(result, image) for result in results)
     assert mirrored + plain == 60

@@ -88,7 +88,7 @@ def test_further_givens_come_from_the_solution(minimal, side):
 @pytest.mark.parametrize("side", SIDES)
 def test_symmetries_keep_the_solution(minimal, side):
     board, generator = BOARDS[side], np.random.default_rng(0)
-    givens, solutions = sudoku_boards.transformed(generator, board, *minimal[side][:2])
+    givens, solutions = sudoku_boards.transform(generator, board, *minimal[side][:2])
     assert np.any(givens != minimal[side].givens)
     for puzzle, solution in zip(givens, solutions, strict=True):
         assert is_solution(solution, side)

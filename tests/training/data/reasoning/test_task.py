@@ -117,4 +117,4 @@ def test_solved_ignores_positions_without_weight():
     none = np.zeros(3, "int32")
     examples = reasoning.Examples(targets[..., None], targets, weights, none, none)
     answers = np.array([[1, 0, 1], [1, 0, 0], [1, 1, 1]])
-    assert list(reasoning.solved(answers, examples)) == [True, True, False]
+    assert list(reasoning.is_solved(answers, examples)) == [True, True, False]

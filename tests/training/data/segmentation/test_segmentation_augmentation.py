@@ -25,7 +25,7 @@ def compiled(crop_size, **config):
     )
 
 
-def augmented(pair, seed, crop_size=CROP, **config):
+def apply(pair, seed, crop_size=CROP, **config):
     key = tf.constant([0, seed], tf.int64)
     image, labels = compiled(crop_size, **config)(*map(tf.constant, pair), key)
     return image.numpy(), labels.numpy()
@@ -35,7 +35,7 @@ def augmented(pair, seed, crop_size=CROP, **config):
 def test_labels_move_with_the_image(pair, random_scale):
     is_padded = False
     for seed in range(10):
-        image, labels = augmented(
+        image, labels = apply(
             pair, seed, random_scale=random_scale, horizontal_flip=True
         )
         assert image.shape == (*CROP, 3)
@@ -58,7 +58,7 @@ def test_labels_move_with_the_image(pair, random_scale):
 
 def test_small_images_are_padded(pair):
     part = pair[0][:10, :9], pair[1][:10, :9]
-    image, labels = augmented(part, 0)
+    image, labels = apply(part, 0)
     np.testing.assert_array_equal(image[:10, :9], part[0])
     np.testing.assert_array_equal(labels[:10, :9], part[1])
     for values, padding in ((image, 0), (labels, 255)):
@@ -70,7 +70,7 @@ def test_crops_have_all_positions(pair):
     rows = np.arange(24 * 32).reshape(24, 32)
     image = np.repeat(rows[..., None] // 4, 3, axis=-1).astype("uint8")
     corners = {
-        int(augmented((image, pair[1]), seed)[0][0, 0, 0]) // 8 for seed in range(200)
+        int(apply((image, pair[1]), seed)[0][0, 0, 0]) // 8 for seed in range(200)
     }
     assert corners == set(range(13))
 
@@ -79,7 +79,7 @@ def test_half_of_the_images_are_mirrored(pair):
     part = pair[0][:12, :16], pair[1][:12, :16]
     mirrored = 0
     for seed in range(40):
-        image, labels = augmented(part, seed, horizontal_flip=True)
+        image, labels = apply(part, seed, horizontal_flip=True)
         is_mirrored = labels[0, 0] != part[1][0, 0]
         mirrored += is_mirrored
         step = -1 if is_mirrored else 1
@@ -94,7 +94,7 @@ def test_scales():
     labels[:20, :20] = 1
     scales = set()
     for seed in range(200):
-        _, scaled = augmented((image, labels), seed, (84, 84), random_scale=True)
+        _, scaled = apply((image, labels), seed, (84, 84), random_scale=True)
         side = np.sqrt((scaled == 1).sum())
         scales.add(round(side / 2) / 10)
         known = (scaled != 255).sum()

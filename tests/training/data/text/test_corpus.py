@@ -97,7 +97,7 @@ def test_unreadable_file_is_named(tmp_path, monkeypatch, error, words):
 
 
 def test_embedded_text_has_three_splits():
-    corpus = text.embedded()
+    corpus = text.load_embedded()
     whole = "".join(corpus)
     assert len(whole) > 300_000
     np.testing.assert_allclose(

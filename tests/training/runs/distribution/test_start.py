@@ -8,7 +8,6 @@ import tensorflow as tf
 from training.cli import main
 from training.config import reading as configs
 from training.config.fields import DistributionConfig
-from training.data import images
 from training.data.pipeline import WHOLE
 from training.errors import InputError
 from training.experiments.classification.job import ClassificationJob
@@ -79,11 +78,9 @@ def test_cpu_cannot_be_divided_after_the_start():
 def test_job_that_replicas_cannot_train(small, change, words):
     change["distribution.strategy"] = "mirrored"
     config = configs.resolve(small, change.items())
-    job = ClassificationJob(
-        config, lambda: images.load(config.data), None, TwoReplicas()
-    )
+    job = ClassificationJob(config, distribution=TwoReplicas())
     with pytest.raises(InputError, match=words):
-        job.distribution.check(job)
+        job.distribution.check(job.feed)
 
 
 @pytest.mark.parametrize(("num_examples", "steps"), [(40, 1), (42, 2), (80, 2), (3, 1)])

@@ -18,7 +18,7 @@ from .task import (
     convolution_cell,
     cross_entropy,
     dense,
-    drawn,
+    draw_with,
 )
 
 _LARGEST_COUNT = 4
@@ -58,11 +58,11 @@ def _flood_examples(generator, size):
     source = np.eye(side**2, dtype=bool)[generator.integers(side**2, size=size)]
     source = source.reshape(size, side, side)
     free = (generator.random(source.shape) < _FREE_SHARE) | source
-    targets = np.where(free, _reached(free, source), IGNORED)
+    targets = np.where(free, _flood(free, source), IGNORED)
     return np.stack([free, source], axis=-1), targets
 
 
-def _reached(free, source):
+def _flood(free, source):
     reached, grown = source, _with_neighbors(source) & free
     while np.any(grown != reached):
         reached, grown = grown, _with_neighbors(grown) & free
@@ -103,12 +103,12 @@ def _normalized_stem(inputs, units):
     return stem(inputs, StemConfig(filters=units))
 
 
-def _flattened(inputs, units):
+def _flatten(inputs, units):
     del units
     return keras.layers.Flatten(name="flattening")(inputs)
 
 
-def _pooled(num_classes, pool_size=None):
+def _pooling(num_classes, pool_size=None):
     """Returns a `decode` for images: a dense layer on means over all pixels, or over
     windows."""
     return functools.partial(
@@ -120,16 +120,16 @@ _BLOCK = cell_of(ResidualBlockCell, expansion=2, groups=4)
 _DIGITS = digits.NUM_CLASSES
 TASKS = {
     "blobs": Task(
-        drawn(_blob_examples),
+        draw_with(_blob_examples),
         convolution_cell(rank=2),
-        _pooled(_LARGEST_COUNT + 1),
+        _pooling(_LARGEST_COUNT + 1),
         _stem,
     ),
-    "digits_dense": Task(_digits, cell_of(DenseCell), dense(_DIGITS), _flattened),
-    "digits_pooled": Task(_digits, _BLOCK, _pooled(_DIGITS), _normalized_stem),
-    "digits_positions": Task(_digits, _BLOCK, _pooled(_DIGITS, 2), _normalized_stem),
+    "digits_dense": Task(_digits, cell_of(DenseCell), dense(_DIGITS), _flatten),
+    "digits_pooled": Task(_digits, _BLOCK, _pooling(_DIGITS), _normalized_stem),
+    "digits_positions": Task(_digits, _BLOCK, _pooling(_DIGITS, 2), _normalized_stem),
     "flood": Task(
-        drawn(_flood_examples),
+        draw_with(_flood_examples),
         convolution_cell(2, rank=2),
         dense(2),
         loss=functools.partial(cross_entropy, IGNORED),

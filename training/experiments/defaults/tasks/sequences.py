@@ -6,7 +6,7 @@ from keras_hub.layers import TransformerEncoder
 
 from deq_keras.layers import TransformerCell, cell_from
 
-from .task import Task, convolution_cell, dense, drawn
+from .task import Task, convolution_cell, dense, draw_with
 
 _LENGTH = 16
 _TOKENS = 12
@@ -56,16 +56,18 @@ def _stem(inputs, units):
     return keras.layers.Dense(units, name="stem")(inputs)
 
 
-def _transformer_cell(units):
-    return TransformerCell(units, _HEADS, 2 * units, name="cell")
-
-
-def _encoder_cell(units):
-    return cell_from(TransformerEncoder(2 * units, _HEADS), name="cell")
-
-
 TASKS = {
-    "brackets": Task(drawn(_brackets), _encoder_cell, dense(2), _stem),
-    "parity": Task(drawn(_parities), convolution_cell(1), dense(2)),
-    "seen_before": Task(drawn(_seen_before), _transformer_cell, dense(2), _stem),
+    "brackets": Task(
+        draw_with(_brackets),
+        lambda units: cell_from(TransformerEncoder(2 * units, _HEADS), name="cell"),
+        dense(2),
+        _stem,
+    ),
+    "parity": Task(draw_with(_parities), convolution_cell(1), dense(2)),
+    "seen_before": Task(
+        draw_with(_seen_before),
+        lambda units: TransformerCell(units, _HEADS, 2 * units, name="cell"),
+        dense(2),
+        _stem,
+    ),
 }

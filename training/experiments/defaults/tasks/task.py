@@ -56,7 +56,7 @@ class Task(NamedTuple):
     score: Callable = accuracy
 
 
-def drawn(examples):
+def draw_with(examples):
     """Returns the `draw` of a task with generated examples.
 
     Args:
@@ -69,7 +69,13 @@ def drawn(examples):
             config.train_examples or _TRAIN_EXAMPLES,
             config.test_examples or _TEST_EXAMPLES,
         )
-        return tuple(_narrow(*examples(generator, size)) for size in sizes)
+        splits = []
+        for size in sizes:
+            inputs, targets = examples(generator, size)
+            is_float = np.issubdtype(targets.dtype, np.floating)
+            targets = targets.astype("float32" if is_float else "int32")
+            splits.append(Examples(inputs.astype("float32"), targets))
+        return tuple(splits)
 
     return draw
 
@@ -117,8 +123,3 @@ def dense(units):
         return keras.layers.Dense(units, name="prediction")(state)
 
     return decode
-
-
-def _narrow(inputs, targets):
-    dtype = "float32" if np.issubdtype(targets.dtype, np.floating) else "int32"
-    return Examples(inputs.astype("float32"), targets.astype(dtype))

@@ -5,7 +5,7 @@ import numpy as np
 
 from deq_keras.layers import DenseCell, cell_from
 
-from .task import Task, cell_of, dense, drawn
+from .task import Task, cell_of, dense, draw_with
 
 _NOISE = 0.02
 
@@ -44,7 +44,7 @@ def _tabular_examples(generator, size):
 def _regression(examples, cell):
     """Returns the task of a number, by R^2."""
     return Task(
-        drawn(examples),
+        draw_with(examples),
         cell,
         dense(1),
         loss=keras.losses.MeanSquaredError,
@@ -52,11 +52,10 @@ def _regression(examples, cell):
     )
 
 
-def _gru_cell(units):
-    return cell_from(keras.layers.GRUCell(units), name="cell")
-
-
 TASKS = {
     "regression": _regression(_regression_examples, cell_of(DenseCell)),
-    "tabular_gru": _regression(_tabular_examples, _gru_cell),
+    "tabular_gru": _regression(
+        _tabular_examples,
+        lambda units: cell_from(keras.layers.GRUCell(units), name="cell"),
+    ),
 }

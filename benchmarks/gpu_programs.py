@@ -8,8 +8,9 @@ contains another version of XLA. For each evaluation in the loop of a solver, it
 - `megabytes`: Memory that they read and write. A kernel reads each operand once.
 - `waits`: Decisions for which the host may wait: the loop's own, and branches.
 
-`kernels` and `megabytes` are of an evaluation without its branches; `branches` are the
-kernels and megabytes of each branch, such as the sweeps of Broyden's method.
+`kernels` and `megabytes` are of an evaluation without its branches and inner loops;
+`branches` are the kernels and megabytes of each branch, and of one iteration of each
+inner loop, such as four updates of Broyden's method.
 """
 
 import functools
@@ -140,31 +141,39 @@ def _moved_by_fusion(body):
 
 
 def loops(text):
-    """Returns the loops of a program in their order, as dicts."""
+    """Returns the outermost loops of a program in their order, as dicts."""
     computations = parse(text)
-    found = []
-    for body in list(computations.values()):
-        for one in body.values():
-            if one.kind == "while":
-                (name,) = re.findall(r"body=%([\w.\-]+)", one.rest)
-                found.append(_loop(computations, name))
-    return found
+    bodies = {
+        name: [each for one in body.values() for each in _loop_bodies(one)]
+        for name, body in computations.items()
+    }
+    found = [name for names in bodies.values() for name in names]
+    inner = {each for name in found for each in bodies[name]}
+    return [_loop(computations, name) for name in found if name not in inner]
+
+
+def _loop_bodies(instruction):
+    is_loop = instruction.kind == "while"
+    return re.findall(r"body=%([\w.\-]+)", instruction.rest) if is_loop else []
 
 
 def _loop(computations, name):
-    conditionals = [
-        one for one in computations[name].values() if one.kind == "conditional"
+    decisions = [
+        one
+        for one in computations[name].values()
+        if one.kind in ("conditional", "while")
     ]
     branches = [
         cost(computations, branch)._asdict()
-        for one in conditionals
-        for branch in re.findall(
+        for one in decisions
+        for branch in _loop_bodies(one)
+        or re.findall(
             r"%([\w.\-]+)", one.rest.partition("computation")[2].partition("}")[0]
         )
     ]
     return {
         **cost(computations, name)._asdict(),
-        "waits": 1 + len(conditionals),
+        "waits": 1 + len(decisions),
         "branches": {str(i): branch for i, branch in enumerate(branches)},
     }
 

@@ -33,7 +33,7 @@ def loop(
         continues: Function of the variables that returns a Boolean scalar tensor; see
             `graphs.while_loop`.
         body: Function of the variables that returns their new values.
-        state: Tuple of variables, nests of tensors.
+        state: Tuple of variables, nests of tensors and of arrays.
         max_iterations: Positive integer, or `None` for an open number.
         interval: Positive integer. The gradient stores the variables before every
             `interval`-th iteration, and recomputes the iterations in between. `None`:
@@ -44,19 +44,51 @@ def loop(
     if interval is None:
         return graphs.while_loop(continues, body, state, max_iterations)
 
-    def segment(state: tuple) -> tuple:
-        if interval == 1:
-            return body(*state)
-        return tf.while_loop(
-            continues, body, state, maximum_iterations=interval, parallel_iterations=1
-        )
+    def stack(variables: tuple) -> tuple:
+        """Returns the variables with a tensor for each array."""
 
-    return graphs.while_loop(
+        def convert(leaf: Any, first: Any) -> tf.Tensor:
+            if not isinstance(leaf, tf.TensorArray):
+                return leaf
+            size = tf.get_static_value(first.size())
+            return tf.ensure_shape(leaf.stack(), [size, *leaf.element_shape])
+
+        return tree.map_structure(convert, variables, state)
+
+    def unstack(tensors: tuple) -> tuple:
+        """Returns the variables of the body."""
+
+        def convert(leaf: Any, tensor: tf.Tensor) -> Any:
+            if not isinstance(leaf, tf.TensorArray):
+                return tensor
+            size, shape = tf.shape(tensor)[0], leaf.element_shape
+            array = tf.TensorArray(
+                leaf.dtype, size, clear_after_read=False, element_shape=shape
+            )
+            return array.unstack(tensor)
+
+        return tree.map_structure(convert, state, tensors)
+
+    def segment(tensors: tuple) -> tuple:
+        variables = unstack(tensors)
+        if interval == 1:
+            return stack(body(*variables))
+        variables = tf.while_loop(
+            continues,
+            body,
+            variables,
+            maximum_iterations=interval,
+            parallel_iterations=1,
+        )
+        return stack(variables)
+
+    tensors = graphs.while_loop(
         continues,
-        lambda *state: rematerialize(segment, state, sources),
-        state,
+        lambda *tensors: rematerialize(segment, tensors, sources),
+        stack(state),
         None if max_iterations is None else -(-max_iterations // interval),
     )
+    return unstack(tensors)
 
 
 def rematerialize(

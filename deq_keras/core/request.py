@@ -30,6 +30,8 @@ class LoopOptions(NamedTuple):
         checkpoints: Positive integer. Number of loop states that a gradient stores. It
             recomputes the evaluations in between; `max_iter` must be an integer.
             `None`: the gradient stores every evaluation.
+        allows_arrays: Boolean. Whether a solver may keep its memory in arrays, which
+            LiteRT and ONNX do not support.
         capacity: Positive integer. Number of evaluations for which a solver's memory
             has room if XLA does not know `max_iter`; a memory that is full starts
             again. `None`: XLA compiles anew for each `max_iter`.
@@ -39,6 +41,7 @@ class LoopOptions(NamedTuple):
     records_trace: bool = True
     allows_compaction: bool = True
     checkpoints: int | None = None
+    allows_arrays: bool = True
     capacity: int | None = None
 
 

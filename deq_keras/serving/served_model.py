@@ -293,9 +293,9 @@ class _RequestScope(SolveScope):
             # Without a tolerance of its own, a solver stops at an exact equilibrium.
             own = tf.cast(0.0 if tol is None else tol, self._tolerance.dtype)
             tol = tf.where(self._tolerance >= 0, self._tolerance, own)
-        return request._replace(
-            max_iter=max_iter, tol=tol, loop=request.loop._replace(limit=self._limit)
-        )
+        has_limit = self._limit is not None
+        loop = request.loop._replace(limit=self._limit, allows_arrays=not has_limit)
+        return request._replace(max_iter=max_iter, tol=tol, loop=loop)
 
 
 def freeze(function: Any, target: str) -> tuple[Any, dict[str, tf.Tensor]]:

@@ -1,17 +1,15 @@
 """Broyden's good method with one stored vector per iteration."""
 
-from __future__ import annotations
-
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
-from keras import tree
 
 from deq_keras.core.checks import check_count
+from deq_keras.core.internals import is_compiled_by_xla
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import squared_norm
-from deq_keras.solvers.columns import Columns, zero_columns
+from deq_keras.solvers.columns import Slots
 from deq_keras.solvers.solver import FixedPointSolver
 from deq_keras.solvers.stopping import Evaluation
 
@@ -19,8 +17,15 @@ from deq_keras.solvers.stopping import Evaluation
 # approximate Jacobian does not become singular (More and Trangenstein, 1976).
 _SMALLEST_PIVOT = 1e-3
 
-# A sweep processes the stored steps in blocks of this size, and skips empty blocks.
+# XLA's programs take this many stored steps in an iteration.
 _BLOCK = 4
+
+
+class _Steps(NamedTuple):
+    """The steps s_j since the start or the last restart, and |s_j|^2."""
+
+    steps: Slots  # (B, D) each
+    squared_norms: Slots  # (B, 1) each
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -74,186 +79,85 @@ class Broyden(FixedPointSolver):
         super().__init__(max_iter, tol, stop_mode, compact)
         self.history = None if history is None else check_count("history", history)
 
-    def init(
+    def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> _Steps:
+        return self._no_steps(point, max_iter, allows_arrays=True)
+
+    def init_without_arrays(
         self, point: tf.Tensor, max_iter: int | tf.Tensor
-    ) -> StepArray | StepSlots:
-        if not tf.is_tensor(max_iter):
-            needed = max(1, max_iter - 1)
-            slots = needed if self.history is None else min(self.history, needed)
-            return StepSlots.empty(point, slots)
-        if self.history is None:
-            return StepArray.empty(point, max_iter)
-        return StepSlots.empty(point, self.history)
+    ) -> _Steps:
+        return self._no_steps(point, max_iter, allows_arrays=False)
 
     def take_memory(
-        self, memory: StepArray | StepSlots, rows: tf.Tensor, num_steps: tf.Tensor
-    ) -> StepArray | StepSlots:
-        return memory.take(rows, num_steps)
+        self, memory: _Steps, rows: tf.Tensor, num_steps: tf.Tensor
+    ) -> _Steps:
+        num_steps = tf.minimum(num_steps, memory.steps.size)
+        return _Steps(*(slots.take(rows, num_steps) for slots in memory))
 
     def step(
-        self,
-        evaluation: Evaluation,
-        memory: StepArray | StepSlots,
-        num_evaluations: tf.Tensor,
-    ) -> tuple[tf.Tensor, StepArray | StepSlots]:
-        direction, coefficient = memory.sweep(evaluation.residual, num_evaluations)
-        pivot = 1.0 - coefficient
+        self, evaluation: Evaluation, memory: _Steps, num_evaluations: tf.Tensor
+    ) -> tuple[tf.Tensor, _Steps]:
+        steps, squared_norms = memory
+        slots = steps.size
+        # When all slots are full, the method restarts and ignores the old steps.
+        num_steps = (num_evaluations - 1) % slots
+
+        def coefficient(
+            direction: tf.Tensor, step: tf.Tensor, j: tf.Tensor, exists: tf.Tensor
+        ) -> tf.Tensor:
+            """Returns (s_j . d) / |s_j|^2, or zero if the step is missing or zero."""
+            product = tf.reduce_sum(step * direction, axis=1, keepdims=True)
+            square = squared_norms.read(j)
+            exists &= square > 0
+            return tf.where(exists, product, 0.0) / tf.where(exists, square, 1.0)
+
+        # 1. Update d = g(z_k) with all steps, oldest first. In a program of XLA, an
+        # iteration costs more than a few updates without effect.
+        block = _BLOCK if is_compiled_by_xla() else 1
+        newest = tf.maximum(num_steps - 1, 0)
+
+        def update(j: tf.Tensor, direction: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            step = steps.read(j)
+            for _ in range(block):
+                factor = coefficient(direction, step, tf.minimum(j, newest), j < newest)
+                j += 1
+                step = steps.read(tf.minimum(j, newest))
+                direction += factor * step
+            return j, direction
+
+        _, direction = tf.while_loop(
+            lambda j, _: j < newest,
+            update,
+            (tf.constant(0), evaluation.residual),
+            parallel_iterations=1,
+            # Only XLA needs it, for the gradient.
+            maximum_iterations=slots if is_compiled_by_xla() else None,
+        )
+
+        # 2. Scale d with the newest step, which gives the next one.
+        pivot = 1.0 - coefficient(direction, steps.read(newest), newest, num_steps > 0)
         bounded = tf.maximum(tf.abs(pivot), _SMALLEST_PIVOT)
         step = direction / tf.where(pivot < 0, -bounded, bounded)
-        return evaluation.point + step, memory.push(step, num_evaluations)
+
+        # 3. Store the step. If its square overflows, it is not used.
+        square = squared_norm(step)
+        square = tf.where(tf.math.is_finite(square), square, 0.0)
+        memory = _Steps(
+            steps.write(num_steps, step), squared_norms.write(num_steps, square)
+        )
+        return evaluation.point + step, memory
 
     def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, Broyden)}
 
-
-class StepSlots(NamedTuple):
-    """Steps in a static number of slots, newest first.
-
-    When all slots are full, the method restarts and ignores the old steps.
-    """
-
-    steps: Columns  # zero in empty slots
-    squared_norms: Columns  # (B, 1) each
-
-    @classmethod
-    def empty(cls, point: tf.Tensor, slots: int) -> Self:
-        return cls(zero_columns(point, slots), zero_columns(point[:, :1], slots))
-
-    def sweep(
-        self, direction: tf.Tensor, num_evaluations: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns d after the updates of all steps, and (s . d) / |s|^2 of the last."""
-        slots = self.steps.size
-        num_steps = (num_evaluations - 1) % slots
-        for start in reversed(range(0, slots, _BLOCK)):
-            oldest = min(start + _BLOCK, slots) - 1
-            newest = max(start, 1)
-            if oldest >= newest:
-                direction = tf.cond(
-                    num_steps > newest,
-                    lambda d=direction, i=oldest, j=newest: self._sweep_block(
-                        d, num_steps, i, j
-                    ),
-                    lambda d=direction: d,
-                )
-        return direction, self._coefficient(direction, num_steps, 0)
-
-    def push(self, step: tf.Tensor, num_evaluations: tf.Tensor) -> StepSlots:
-        """Returns the steps with a new one."""
-        del num_evaluations
-        return StepSlots(
-            steps=self.steps.push(step),
-            squared_norms=self.squared_norms.push(_finite_square(step)),
+    def _no_steps(
+        self, point: tf.Tensor, max_iter: int | tf.Tensor, allows_arrays: bool
+    ) -> _Steps:
+        if tf.is_tensor(max_iter):
+            count = self.history or tf.maximum(max_iter - 1, 1)
+        else:
+            needed = max(1, max_iter - 1)
+            count = min(self.history or needed, needed)
+        return _Steps(
+            Slots.zeros(point, count, allows_arrays),
+            Slots.zeros(point[:, :1], count, allows_arrays),
         )
-
-    def take(self, rows: tf.Tensor, num_steps: tf.Tensor) -> StepSlots:
-        """Returns the steps of some samples."""
-        del num_steps
-        slots: StepSlots = tree.map_structure(lambda leaf: tf.gather(leaf, rows), self)
-        return slots
-
-    def _sweep_block(
-        self, direction: tf.Tensor, num_steps: tf.Tensor, oldest: int, newest: int
-    ) -> tf.Tensor:
-        for i in range(oldest, newest - 1, -1):
-            coefficient = self._coefficient(direction, num_steps, i)
-            direction += coefficient * self.steps.get(i - 1)
-        return direction
-
-    def _coefficient(
-        self, direction: tf.Tensor, num_steps: tf.Tensor, i: int
-    ) -> tf.Tensor:
-        exists = num_steps > i
-        step, square = self.steps.get(i), self.squared_norms.get(i)
-        return _coefficient(direction, step, square, exists)
-
-
-class StepArray(NamedTuple):
-    """Steps of a solve with a dynamic budget, oldest first."""
-
-    steps: tf.TensorArray  # (B, D) each
-    squared_norms: tf.TensorArray  # (B, 1) each
-
-    @classmethod
-    def empty(cls, point: tf.Tensor, max_iter: tf.Tensor) -> Self:
-        size = tf.maximum(max_iter - 1, 1)
-        return cls(
-            _array(point.dtype, size, point.shape),
-            _array(point.dtype, size, [point.shape[0], 1]),
-        )
-
-    def sweep(
-        self, direction: tf.Tensor, num_evaluations: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """See `StepSlots.sweep`."""
-        newest = num_evaluations - 2
-
-        def update(i: tf.Tensor, direction: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            coefficient = self._coefficient(direction, i)
-            return i + 1, direction + coefficient * self.steps.read(i + 1)
-
-        _, direction = tf.while_loop(
-            lambda i, direction: i < newest, update, (0, direction)
-        )
-        return direction, tf.cond(
-            newest >= 0,
-            lambda: self._coefficient(direction, newest),
-            lambda: tf.zeros_like(direction[:, :1]),
-        )
-
-    def push(self, step: tf.Tensor, num_evaluations: tf.Tensor) -> StepArray:
-        """See `StepSlots.push`."""
-        index = num_evaluations - 1
-        return StepArray(
-            self.steps.write(index, step),
-            self.squared_norms.write(index, _finite_square(step)),
-        )
-
-    def take(self, rows: tf.Tensor, num_steps: tf.Tensor) -> StepArray:
-        """See `StepSlots.take`."""
-        return StepArray(
-            _take_rows(self.steps, rows, num_steps),
-            _take_rows(self.squared_norms, rows, num_steps),
-        )
-
-    def _coefficient(self, direction: tf.Tensor, i: tf.Tensor) -> tf.Tensor:
-        return _coefficient(
-            direction, self.steps.read(i), self.squared_norms.read(i), True
-        )
-
-
-def _finite_square(step: tf.Tensor) -> tf.Tensor:
-    """Returns |s|^2, or zero if it overflows, so that the step is not used."""
-    square = squared_norm(step)
-    return tf.where(tf.math.is_finite(square), square, 0.0)
-
-
-def _coefficient(
-    direction: tf.Tensor,
-    step: tf.Tensor,
-    squared_norm: tf.Tensor,
-    exists: bool | tf.Tensor,
-) -> tf.Tensor:
-    """Returns (s . d) / |s|^2, or zero if the step is missing or zero."""
-    product = tf.reduce_sum(step * direction, axis=1, keepdims=True)
-    exists = (squared_norm > 0) & exists
-    return tf.where(exists, product, 0.0) / tf.where(exists, squared_norm, 1.0)
-
-
-def _array(
-    dtype: tf.DType, size: tf.Tensor, shape: tf.TensorShape | list[int | None]
-) -> tf.TensorArray:
-    return tf.TensorArray(dtype, size, clear_after_read=False, element_shape=shape)
-
-
-def _take_rows(
-    array: tf.TensorArray, rows: tf.Tensor, num_written: tf.Tensor
-) -> tf.TensorArray:
-    """Returns a new array with the given rows of the first `num_written` elements."""
-    shape = [None, *array.element_shape[1:]]
-    _, taken = tf.while_loop(
-        lambda i, _: i < num_written,
-        lambda i, taken: (i + 1, taken.write(i, tf.gather(array.read(i), rows))),
-        (0, _array(array.dtype, array.size(), shape)),
-    )
-    return taken

@@ -257,6 +257,17 @@ class FixedPointSolver(Configured):
         """
         return ()
 
+    def init_without_arrays(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> Nest:
+        """Like `init`, for files whose format does not support arrays.
+
+        A solver with a `tf.TensorArray` in its memory overrides it.
+
+        Args:
+            point: See `init`.
+            max_iter: See `init`.
+        """
+        return self.init(point, max_iter)
+
     def step(
         self, evaluation: Evaluation, memory: Any, num_evaluations: tf.Tensor
     ) -> tuple[tf.Tensor, Any]:
@@ -397,7 +408,8 @@ class FixedPointSolver(Configured):
             budget_if_running *= tf.cast(tf.reduce_any(is_usable), tf.int32)
         if tf.is_tensor(largest) and request.loop.capacity is not None:
             largest = request.loop.capacity
-        memory = self.init(point, largest)
+        init = self.init if request.loop.allows_arrays else self.init_without_arrays
+        memory = init(point, largest)
         return LoopState(results, budget_if_running, point, memory, rule.start())
 
     def _check_step(self, step: Any, old_point: tf.Tensor, old_memory: Any) -> None:

@@ -140,7 +140,9 @@ class Budget:
                 # XLA does not know the variable of the budget when it compiles.
                 capacity = solver.max_iter
                 records_trace = records_trace and is_set
-        loop = LoopOptions(limit, records_trace, capacity=capacity)
+        loop = LoopOptions(
+            limit, records_trace, allows_arrays=limit is None, capacity=capacity
+        )
         return SolveRequest(state, max_iter, tol, loop=loop)
 
     def _limit_of_keras_file(self) -> int | None:

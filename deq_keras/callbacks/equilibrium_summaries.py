@@ -158,10 +158,10 @@ class EquilibriumSummaries(keras.callbacks.Callback):
             quartiles = np.quantile(best, (0.25, 0.5, 0.75), axis=1).T
         total = len(quartiles)
         for budget in range(1, total + 1):
-            if _is_power_of_two(budget) or budget == total:
+            if budget.bit_count() == 1 or budget == total:  # A power of two, or last.
                 tag = f"{prefix}/residual_at/{budget:03d}"
                 tf.summary.scalar(tag, quartiles[budget - 1, 1])
-        if _is_power_of_two(epoch + 1) or epoch + 1 == self.params["epochs"]:
+        if (epoch + 1).bit_count() == 1 or epoch + 1 == self.params["epochs"]:
             tag = f"{prefix}/residual_over_evaluations/epoch_{epoch:04d}"
             for count, (_, median, _) in enumerate(quartiles, start=1):
                 tf.summary.scalar(tag, median, step=count)
@@ -181,7 +181,3 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         # Unusable samples have a trace of zeros.
         trace = tf.where(tf.math.is_finite(full.residual), full.trace, float("nan"))
         return self.layer.solve(inputs), trace
-
-
-def _is_power_of_two(number: int) -> bool:
-    return number & (number - 1) == 0

@@ -105,11 +105,10 @@ def begin(start: tf.Tensor, slots: int) -> Arnoldi:
         slots: Positive integer. Maximum number of vectors.
     """
     first = _unit(start, _norm(start))[:, None]
-    none = tf.zeros_like(first)
     row = tf.zeros([tf.shape(start)[0], slots + 1, 1], start.dtype)
     return Arnoldi(
         size=tf.constant(0),
-        basis=tf.concat([first, *[none] * slots], axis=1),
+        basis=tf.pad(first, [[0, 0], [0, slots], [0, 0]]),
         coefficients=tf.ensure_shape(
             tf.tile(row, [1, 1, slots]), [start.shape[0], slots + 1, slots]
         ),

@@ -55,17 +55,6 @@ class SpectralRadius(NamedTuple):
     num_iterations: tf.Tensor
 
 
-class _State(NamedTuple):
-    """The loop's variables."""
-
-    num_iterations: tf.Tensor  # () int32
-    space: Arnoldi
-    is_active: tf.Tensor  # (B,) bool, whether more iterations may help
-    value: tf.Tensor  # (B,)
-    residual: tf.Tensor  # (B,)
-    converged: tf.Tensor  # (B,) bool
-
-
 @tf.autograph.experimental.do_not_convert
 @full_float32()
 def spectral_radius(
@@ -158,35 +147,30 @@ def spectral_radius(
     start = normal(tf.shape(point)[1:], [seed, 0], dtype=point.dtype)
     start = tf.ensure_shape(tf.broadcast_to(start, tf.shape(point)), point.shape)
     nan = tf.zeros_like(point[:, 0]) + float("nan")
-    first = _State(
-        num_iterations=tf.constant(0),
-        space=begin(start, min(_SLOTS, max_iter)),
-        is_active=tf.ones_like(nan, tf.bool),
-        value=nan,
-        residual=nan,
-        converged=tf.zeros_like(nan, tf.bool),
+    first = SpectralRadius(
+        nan, nan, tf.zeros_like(nan, tf.bool), num_iterations=tf.constant(0)
     )
 
-    def iterate(*variables: Any) -> _State:
-        state = _State(*variables)
-        count, space = state.num_iterations + 1, state.space.extend(product)
-        state = state._replace(num_iterations=count, space=space)
+    def iterate(
+        result: SpectralRadius, space: Arnoldi, is_active: tf.Tensor
+    ) -> tuple[SpectralRadius, Arnoldi, tf.Tensor]:
+        space, count = space.extend(product), result.num_iterations + 1
+        result = result._replace(num_iterations=count)
         is_due = (count == max_iter) | (space.size % _CHECK_EVERY == 0)
         return tf.cond(
-            is_due | tf.reduce_all(_is_closed(space) | ~state.is_active),
-            lambda: _update_estimates(state, tol, rounding),
-            lambda: state,
+            is_due | tf.reduce_all(_is_closed(space) | ~is_active),
+            lambda: _update_estimates(result, space, is_active, tol, rounding),
+            lambda: (result, space, is_active),
         )
 
-    last = tf.while_loop(
-        lambda *variables: tf.reduce_any(_State(*variables).is_active),
+    # `is_active`: whether more iterations may help a sample.
+    result, _, _ = tf.while_loop(
+        lambda result, space, is_active: tf.reduce_any(is_active),
         iterate,
-        first,
+        (first, begin(start, min(_SLOTS, max_iter)), tf.ones_like(nan, tf.bool)),
         maximum_iterations=max_iter,
     )
-    return SpectralRadius(
-        last.value, last.residual, last.converged, last.num_iterations
-    )
+    return result
 
 
 def _is_closed(space: Arnoldi) -> tf.Tensor:
@@ -196,9 +180,14 @@ def _is_closed(space: Arnoldi) -> tf.Tensor:
     return tf.equal(length, 0) | ~tf.math.is_finite(length)
 
 
-def _update_estimates(state: _State, tol: float, rounding: float) -> _State:
+def _update_estimates(
+    last: SpectralRadius,
+    space: Arnoldi,
+    is_active: tf.Tensor,
+    tol: float,
+    rounding: float,
+) -> tuple[SpectralRadius, Arnoldi, tf.Tensor]:
     """Updates the estimates and restarts a full space."""
-    space, is_active, dtype = state.space, state.is_active, state.value.dtype
     is_finite = nonfinite.finite_rows(space.coefficients)
     is_used = (is_finite & is_active)[:, None, None]
     projection = tf.where(is_used, space.projection, 0.0)
@@ -217,26 +206,26 @@ def _update_estimates(state: _State, tol: float, rounding: float) -> _State:
         values = tf.linalg.eigvals(tf.cast(projection, tf.complex128))  # (B, slots)
     num_kept = min(_KEPT, projection.shape[1])
     value, residual, error = (
-        tf.where(is_finite, tf.cast(number, dtype), float("nan"))
+        tf.where(is_finite, tf.cast(number, last.value.dtype), float("nan"))
         for number in _dominant(values, projection, space.link, rounding)
     )
     is_closed = _is_closed(space)
-    is_steady = is_closed | (tf.abs(value - state.value) <= tol * value)
+    is_steady = is_closed | (tf.abs(value - last.value) <= tol * value)
     converged = is_steady & (error <= tol * value) & tf.math.is_finite(value)
     # For a zero Jacobian, the eigenvalue zero is exact.
     residual = tf.where(residual > 0, residual / value, residual)
-    return _State(
-        num_iterations=state.num_iterations,
-        space=tf.cond(
-            tf.equal(space.size, projection.shape[1]),
-            lambda: space.restart(_filter(values, projection, num_kept), num_kept),
-            lambda: space,
-        ),
-        is_active=is_active & ~(converged | is_closed),
-        value=tf.where(is_active, value, state.value),
-        residual=tf.where(is_active, residual, state.residual),
-        converged=state.converged | (is_active & converged),
+    result = SpectralRadius(
+        value=tf.where(is_active, value, last.value),
+        residual=tf.where(is_active, residual, last.residual),
+        converged=last.converged | (is_active & converged),
+        num_iterations=last.num_iterations,
     )
+    space = tf.cond(
+        tf.equal(space.size, projection.shape[1]),
+        lambda: space.restart(_filter(values, projection, num_kept), num_kept),
+        lambda: space,
+    )
+    return result, space, is_active & ~(converged | is_closed)
 
 
 def _dominant(

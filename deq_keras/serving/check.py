@@ -160,19 +160,17 @@ def check_samples(signature: Any, samples: Any) -> dict[str, np.ndarray]:
             "`samples` must have the structure of a request to the model. Expected: "
             f"{signature}. Received: {type(samples).__name__} ({error})."
         ) from error
-    arrays = dict(zip(specs, map(np.asarray, tree.flatten(samples)), strict=True))
-    for name, array in arrays.items():
-        shape = specs[name].shape
+    arrays = {}
+    for (name, spec), leaf in zip(specs.items(), tree.flatten(samples), strict=True):
+        array, shape = np.asarray(leaf), spec.shape
         if not len(array) or not shape.is_compatible_with((shape[0], *array.shape[1:])):
             raise ValueError(
                 "`samples` must have the shapes of a request to the model, and at "
                 f"least one sample. Expected: {name} of shape {shape}. "
                 f"Received: shape {array.shape}."
             )
-    return {
-        name: array.astype(specs[name].dtype.as_numpy_dtype)
-        for name, array in arrays.items()
-    }
+        arrays[name] = array.astype(spec.dtype.as_numpy_dtype)
+    return arrays
 
 
 class _Request(NamedTuple):

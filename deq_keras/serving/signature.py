@@ -179,13 +179,15 @@ class SolveOutputs:
             kind: `"equilibrium"`, the name in responses, or `"initial_state"`, the name
                 in the next request.
         """
-        return {name: _widen(leaf) for name, leaf in self._leaves(kind).items()}
+        leaves = self._leaves(kind).values()
+        return {name: _widen(leaf) for one in leaves for name, leaf in one.items()}
 
     def specs(self) -> dict[str, tf.TensorSpec]:
         """Returns the `tf.TensorSpec`s of the initial states in a request."""
         return {
             name: tf.TensorSpec(leaf.shape, _wide_dtype(leaf.dtype), name=name)
-            for name, leaf in self._leaves("initial_state").items()
+            for leaves in self._leaves("initial_state").values()
+            for name, leaf in leaves.items()
         }
 
     def states(self, request: dict[str, tf.Tensor]) -> dict[str, Any]:
@@ -195,25 +197,22 @@ class SolveOutputs:
             request: Dict of tensors, with all initial states or without any.
         """
         states = {}
-        for name, solution in self.solutions.items():
-            leaves = [request.get(leaf) for leaf in self._names("initial_state", name)]
-            if leaves[0] is not None:
-                states[name] = tree.pack_sequence_as(solution.value, leaves)
+        for layer, leaves in self._leaves("initial_state").items():
+            if leaves.keys() <= request.keys():
+                values = [request[name] for name in leaves]
+                structure = self.solutions[layer].value
+                states[layer] = tree.pack_sequence_as(structure, values)
         return states
 
-    def _leaves(self, kind: str) -> dict[str, tf.Tensor]:
-        return {
-            name: leaf
-            for layer, solution in self.solutions.items()
-            for name, leaf in zip(
-                self._names(kind, layer), tree.flatten(solution.value), strict=True
-            )
-        }
-
-    def _names(self, kind: str, layer: str) -> list[str]:
-        count = len(tree.flatten(self.solutions[layer].value))
-        name = self._prefix(layer) + kind
-        return [name] if count == 1 else [f"{name}_{i}" for i in range(count)]
+    def _leaves(self, kind: str) -> dict[str, dict[str, tf.Tensor]]:
+        """Returns the tensors of the equilibria by layer and name."""
+        leaves = {}
+        for layer, solution in self.solutions.items():
+            tensors, name = tree.flatten(solution.value), self._prefix(layer) + kind
+            names = [f"{name}_{i}" for i in range(len(tensors))]
+            names = [name] if len(tensors) == 1 else names
+            leaves[layer] = dict(zip(names, tensors, strict=True))
+        return leaves
 
     def _prefix(self, layer: str) -> str:
         return "" if len(self.solutions) == 1 else f"{_ascii(layer)}_"

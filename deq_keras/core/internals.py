@@ -6,6 +6,7 @@ versions. If another version changes one of them, `tests/core/test_internals.py`
 """
 
 import contextlib
+import functools
 import re
 import sys
 import types
@@ -283,6 +284,30 @@ def forget_optimized_functions() -> None:
     for name in filter(_OPTIMIZED.fullmatch, known.list_function_names()):
         while known.has_function(name):  # Each removal drops only one reference.
             known.remove_function(name)
+
+
+@contextlib.contextmanager
+def as_traced() -> Iterator[None]:
+    """Returns a context in which functions run without TensorFlow's graph optimizer.
+
+    The optimizer fuses and reorders operations, so that the last bits of a function
+    differ from those of its operations in eager mode. TensorFlow offers it for all
+    functions of a process only.
+    """
+    owner = context.context()
+    options = owner.function_call_options
+    owner.function_call_options = _without_optimizer(options.config_proto_serialized)
+    try:
+        yield
+    finally:
+        owner.function_call_options = options
+
+
+@functools.lru_cache(4)
+def _without_optimizer(config: bytes) -> Any:
+    changed = tf.compat.v1.ConfigProto.FromString(config)
+    changed.graph_options.rewrite_options.disable_meta_optimizer = True
+    return context.FunctionCallOptions(config_proto=changed)
 
 
 def with_constants(function: Any) -> Any:

@@ -57,6 +57,17 @@ def test_a_gradient_belongs_to_its_operation(regime):
     np.testing.assert_array_equal(regime(slopes)(tf.constant(1.0)), [3.0, 3.0])
 
 
+def test_functions_run_as_they_were_traced():
+    def optimizer_is_off():
+        options = context.context().function_call_options.config_proto_serialized
+        config = tf.compat.v1.ConfigProto.FromString(options)
+        return config.graph_options.rewrite_options.disable_meta_optimizer
+
+    with internals.as_traced():
+        assert optimizer_is_off()
+    assert not optimizer_is_off()
+
+
 def test_variables_and_accumulators_are_seen():
     read, other = tf.Variable(1.0), tf.Variable(2.0)
     with internals.watch_variables() as watcher:

@@ -73,6 +73,11 @@ class TraceVersion:
         self._variable = controls.create("version", 0, "int64", is_read_by_files=True)
         self._number = 0
 
+    @property
+    def number(self) -> int:
+        """Number of replacements so far."""
+        return self._number
+
     def increase(self) -> None:
         """After this call, functions fail that were traced before it."""
         self._number += 1

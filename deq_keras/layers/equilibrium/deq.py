@@ -41,6 +41,7 @@ from deq_keras.layers.equilibrium.defaults import (
     choose_components,
     unquantized_policy,
 )
+from deq_keras.layers.equilibrium.eager_calls import EagerCalls
 from deq_keras.layers.equilibrium.inputs import (
     INDIRECT,
     InputDtypes,
@@ -48,7 +49,6 @@ from deq_keras.layers.equilibrium.inputs import (
     dense_specs,
 )
 from deq_keras.layers.equilibrium.metrics import SolveMetrics
-from deq_keras.layers.equilibrium.solve_scope import SolveScope
 from deq_keras.solvers import LoopOptions, SolveRequest
 
 
@@ -205,6 +205,7 @@ class DEQ(keras.layers.Layer):
         self._contract = contract
         self._function = cell_problem.CellFunction(cell)
         self._input_dtypes = InputDtypes()
+        self._eager_calls = EagerCalls(self)
         # The rank of each leaf of the state.
         self._ranks: tuple[int, ...] = ()
 
@@ -354,43 +355,81 @@ class DEQ(keras.layers.Layer):
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
     ) -> Nest:
-        if not self._contract.has_checked_samples and tf.executing_eagerly():
+        is_eager, found, penalty = tf.executing_eagerly(), None, None
+        if is_eager and not self._contract.has_checked_samples:
             self._contract.check_call(inputs, cell_problem.single_mask(mask))
-        problem = self.problem(inputs, mask, bool(training))
         scope, name = self._budget.scope, self.name
         if scope is not None:
             name = scope.reserve_name(self.name)
             if initial_state is None:
                 initial_state = scope.initial_states.get(name)
-        if training:
-            value, solution = self._train(problem, initial_state, max_iter, tol)
-        else:
-            state = self._first_state(problem, initial_state)
-            request = self._budget.request(state, max_iter, tol, scope)
+        is_differentiated = scope is None or not scope.is_pure
+        if is_eager:
+            is_differentiated = may_record_gradients()
+        arguments = (inputs, initial_state, mask), training, max_iter, tol
+        if is_eager:
+            found = self._eager_calls.find(*arguments, is_differentiated, scope)
+        if found is not None:
+            value, solution, penalty = found()
             if scope is not None:
-                request = scope.prepare(name, self, request)
-            value, solution = self._infer(problem, request, scope)
-        if scope is not None:
-            scope.record(name, problem, solution)
+                scope.solutions[name] = solution
+        else:
+            problem = self.problem(inputs, mask, bool(training))
+            if training:
+                value, solution, penalty = self._train(
+                    problem, initial_state, max_iter, tol
+                )
+            else:
+                state = self._first_state(problem, initial_state)
+                request = self._budget.request(state, max_iter, tol, scope)
+                if scope is not None:
+                    request = scope.prepare(name, self, request)
+                value, solution = self._infer(problem, request, is_differentiated)
+            if scope is not None:
+                scope.record(name, problem, solution)
+        if penalty is not None:
+            self.add_loss(penalty)
         self._last_solve = solution.status, solution.residual
         if training is None:
-            if not tf.executing_eagerly():
+            if not is_eager:
                 self._metrics_of_solves.warn_if_differentiated()
-        elif scope is None or not scope.is_pure:
+        elif found is None and (scope is None or not scope.is_pure):
             self._metrics_of_solves.record(self._components, solution, training)
         return self._cast(value)
+
+    def _repeated_call(
+        self,
+        tensors: Nest,
+        training: bool | None,
+        max_iter: Any,
+        tol: Any,
+        is_differentiated: bool,
+        records_trace: bool,
+    ) -> tuple[Nest, solvers.Solution, tf.Tensor | None]:
+        """Returns what a call that repeats in eager mode computes, in a graph."""
+        (inputs, initial_state, mask), budget = tensors
+        problem, penalty = self.problem(inputs, mask, bool(training)), None
+        if training:
+            value, solution, penalty = self._train(
+                problem, initial_state, max_iter, tol
+            )
+        else:
+            state = self._first_state(problem, initial_state)
+            loop = LoopOptions(records_trace=records_trace)
+            request = SolveRequest(state, budget[0], budget[1], loop=loop)
+            value, solution = self._infer(problem, request, is_differentiated)
+        if training is not None:
+            self._metrics_of_solves.record(self._components, solution, training)
+        return value, solution, penalty
 
     def _infer(
         self,
         problem: FixedPointProblem,
         request: SolveRequest,
-        scope: SolveScope | None,
+        is_differentiated: bool,
     ) -> tuple[Nest, solvers.Solution]:
         """Returns the output outside of training, and the `Solution`."""
         components = self._components
-        is_differentiated = scope is None or not scope.is_pure
-        if tf.executing_eagerly():
-            is_differentiated = may_record_gradients()
         if is_differentiated:
             equilibrium = components.gradient.infer(problem, request, components.solver)
             value, solution = equilibrium.value, equilibrium.solution
@@ -405,8 +444,8 @@ class DEQ(keras.layers.Layer):
         initial_state: Nest | None,
         max_iter: int | None,
         tol: float | None,
-    ) -> tuple[Nest, solvers.Solution]:
-        """Returns the output of a training step, and the `Solution`; adds losses."""
+    ) -> tuple[Nest, solvers.Solution, tf.Tensor | None]:
+        """Returns the output of a training step, the `Solution` and the penalty."""
         components = self._components
         solver, gradient = components.solver, components.gradient
         if max_iter is not None or tol is not None:
@@ -439,12 +478,13 @@ class DEQ(keras.layers.Layer):
         solution = nonfinite.mark_unusable_as_diverged(
             equilibrium.solution, state, is_usable
         )
+        penalty = None
         if components.regularizer is not None:
-            self._add_penalty(components.regularizer, equilibrium.linearization)
+            penalty = self._penalize(components.regularizer, equilibrium.linearization)
         value = nonfinite.training_output(value, state, is_usable, solution)
         # A scope records the output, without its gradient.
         constant = tree.map_structure(tf.stop_gradient, value)
-        return value, solution._replace(value=constant)
+        return value, solution._replace(value=constant), penalty
 
     def inject(
         self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False
@@ -628,12 +668,12 @@ class DEQ(keras.layers.Layer):
 
     # === Losses and metrics ===
 
-    def _add_penalty(
+    def _penalize(
         self,
         regularizer: regularizers.EquilibriumRegularizer,
         linearization: Linearization,
-    ) -> None:
-        """Adds the loss of the regularizer."""
+    ) -> tf.Tensor:
+        """Returns the loss of the regularizer."""
         seed = next_seed(self.seed_generator)
         probability = self._penalty.probability
         if probability is not None:
@@ -643,9 +683,9 @@ class DEQ(keras.layers.Layer):
         # In a replica without samples, the mean over samples is 0 / 0.
         num_samples = tf.shape(tree.flatten(linearization.value)[0])[0]
         loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))
-        # Keras adds losses in its own precision, regardless of the layer's.
-        self.add_loss(tf.cast(loss, keras.config.floatx()))
         self._metrics_of_solves.penalty.update_state(loss)
+        # Keras adds losses in its own precision, regardless of the layer's.
+        return tf.cast(loss, keras.config.floatx())
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:

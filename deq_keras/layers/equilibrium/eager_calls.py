@@ -1,0 +1,144 @@
+"""Compiled functions for eager calls that repeat."""
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.core.fingerprint import Fingerprint, fingerprint
+from deq_keras.core.internals import (
+    as_traced,
+    flatten_layers,
+    keras_masks,
+    own_losses,
+    stateless_scope,
+)
+from deq_keras.core.structure import Nest
+from deq_keras.layers.equilibrium.solve_scope import SolveScope
+
+# A layer that changes more often runs operation by operation.
+_MOST_CHANGES = 8
+
+
+class EagerCalls:
+    """Runs eager calls of a `DEQ` layer that repeat as compiled functions.
+
+    Operation by operation, a solve starts thousands of kernels from Python. The second
+    call with inputs of the same structure, dtypes and shapes, whatever the batch size,
+    traces a function, and later calls run it while all that they compute with is as it
+    was (see `fingerprint`). After a change, another one is traced. Cells whose Python
+    code does more than compute run operation by operation. So does everything under
+    `tf.config.run_functions_eagerly(True)`.
+
+    Args:
+        layer: The `DEQ` layer, which owns this object.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        self._layer = weakref.ref(layer)
+        self._fingerprint: Fingerprint | None = None
+        self._functions: dict[Any, Any] = {}
+        self._num_changes = 0
+
+    def find(
+        self,
+        tensors: Nest,
+        training: bool | None,
+        max_iter: Any,
+        tol: Any,
+        is_differentiated: bool,
+        scope: SolveScope | None,
+    ) -> Callable[[], tuple] | None:
+        """Returns a function that computes a call, or `None`.
+
+        Args:
+            tensors: Nest of the inputs, the initial state and the mask.
+            training: See the call arguments of `DEQ`.
+            max_iter: See `training`.
+            tol: See `training`.
+            is_differentiated: Boolean. Whether a tape may record the call.
+            scope: The `SolveScope` of the call, or `None`.
+        """
+        layer: Any = self._layer()
+        if (
+            self._num_changes > _MOST_CHANGES
+            or tf.config.functions_run_eagerly()
+            or tf.distribute.has_strategy()
+            or stateless_scope() is not None
+            or not (scope is None or type(scope) is SolveScope)
+        ):
+            return None
+        inputs, initial_state, mask = tensors
+        mask = keras_masks(inputs) if mask is None else mask
+        budget: tuple = ()
+        if not training:
+            request = layer._budget.request(None, max_iter, tol, scope)
+            budget = request.max_iter, request.tol
+            max_iter = tol = None
+        elif tf.is_tensor(max_iter) or tf.is_tensor(tol):
+            return None
+        current = fingerprint(layer.cell, type(layer))
+        if current is None:
+            return None
+        if self._fingerprint is None or current.parts != self._fingerprint.parts:
+            self._num_changes += self._fingerprint is not None
+            self._fingerprint, self._functions = current, {}
+        tensors = tree.map_structure(
+            lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf),
+            ((inputs, initial_state, mask), budget),
+        )
+        values = training, max_iter, tol, is_differentiated, scope is not None
+        key = (
+            values,
+            layer._trace_version.number,
+            layer.compute_dtype,
+            keras.config.floatx(),
+            *map(_spec, tree.flatten(tensors)),
+            repr(tree.map_structure(lambda _: 0, tensors)),
+        )
+        if key not in self._functions:
+            self._functions[key] = None  # The next one is compiled.
+            return None
+        if self._functions[key] is None:
+            function, losses = self._function(values), _losses(layer)
+            counts = [len(one) for one in losses]
+            function.get_concrete_function(tensors)
+            traced = fingerprint(layer.cell, type(layer))
+            has_effects = traced is None or traced.parts != current.parts
+            for one, count in zip(losses, counts, strict=True):
+                has_effects |= len(one) > count
+                del one[count:]  # Tensors of the function.
+            if has_effects:
+                self._num_changes = _MOST_CHANGES + 1
+                return None
+            self._functions[key] = function
+        return functools.partial(_run, self._functions[key], tensors)
+
+    def _function(self, values: tuple) -> Any:
+        layer = self._layer
+
+        def run(tensors: Nest) -> Any:
+            owner: Any = layer()
+            return owner._repeated_call(tensors, *values)
+
+        return tf.function(run, autograph=False, reduce_retracing=True)
+
+
+def _run(function: Callable, tensors: Nest) -> Any:
+    with as_traced():  # Then the bits are the same as in the first call.
+        return function(tensors)
+
+
+def _losses(layer: Any) -> list[list]:
+    """Returns the lists to which the layers of a cell add losses."""
+    return [own_losses(one) for one in flatten_layers(layer)]
+
+
+def _spec(leaf: Any) -> Any:
+    if leaf is None:
+        return None
+    return leaf.dtype, len(leaf.shape), tuple(leaf.shape[1:])

@@ -116,7 +116,7 @@ def _load_digits():
 @functools.cache
 def _text():
     """Returns the documentation that ships with Python, as characters."""
-    return text.find(schema.TextConfig())[0]
+    return text.find(schema.TextConfig())
 
 
 def _load_characters(length=64):

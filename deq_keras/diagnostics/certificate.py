@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core.checks import check_integer
+from deq_keras.core.internals import flatten_layers
 from deq_keras.core.linearization import matrix_vjp
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import normal
@@ -125,7 +126,7 @@ def certify(
             _jacobian_norm(problem, structure, state, seed) > allowed
         )
     # Does the cell or one of its layers round more than float32 does?
-    layers = layer.cell._flatten_layers()
+    layers = flatten_layers(layer.cell)
     dtypes = {leaf.dtype for leaf in structure.leaves}
     dtypes |= {tf.as_dtype(one.compute_dtype) for one in layers}
     is_coarse = (

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import nonfinite
-from deq_keras.core.internals import set_keras_mask
+from deq_keras.core.internals import flatten_layers, set_keras_mask
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
@@ -177,7 +177,7 @@ def _levels(model: Any, layer: Any) -> list[tuple[Any, Any]]:
         package = type(model).call.__module__.partition(".")[0]
         if "call" in vars(model) or package not in _CALL_THEIR_LAYERS:
             raise ValueError(f"{type(model).__name__} has a `call` of its own")
-        inner = next(one for one in model.layers if layer in one._flatten_layers())
+        inner = next(one for one in model.layers if layer in flatten_layers(one))
         graph = model._functional if isinstance(model, keras.Sequential) else model
         calls = {node for nodes in graph._nodes_by_depth.values() for node in nodes}
         # `inner.input` of a functional model would be its own placeholder, and other

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import dtype_policies
 
+from deq_keras.core.internals import flatten_layers
 from deq_keras.core.serialization import Config
 
 
@@ -70,7 +71,7 @@ class CompositeLayer(keras.layers.Layer):
         return {"dtype": dtype_policies.serialize(policy_map)}
 
     def _built_sublayers(self) -> Iterator[keras.layers.Layer]:
-        sublayers = self._flatten_layers(include_self=False)
+        sublayers = flatten_layers(self, include_self=False)
         return (sublayer for sublayer in sublayers if sublayer.path)
 
     def _path_pattern(self, sublayer: keras.layers.Layer) -> str:
@@ -81,7 +82,7 @@ class CompositeLayer(keras.layers.Layer):
         """
         automatic = {
             layer.name
-            for layer in self._flatten_layers()
+            for layer in flatten_layers(self)
             if re.fullmatch(rf"{_snake_case(type(layer).__name__)}(_\d+)?", layer.name)
         }
         parts, before = sublayer.path.split("/"), (self.path or "").split("/")

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras import ops, tree
 
 from deq_keras.core.checks import check_counts
+from deq_keras.core.internals import flatten_layers
 from deq_keras.core.linearization import linearize
 from deq_keras.core.rounding import EPSILON
 from deq_keras.core.structure import wide_dtype
@@ -117,7 +118,7 @@ class LinearOperator(keras.layers.Layer):
             return
         shape = None, *self.image_shape
         self.build(shape)
-        if self._flatten_layers(include_self=False):  # A call builds them.
+        if flatten_layers(self, include_self=False):  # A call builds them.
             keras.Operation.compute_output_spec(self, keras.KerasTensor(shape))
 
     def call(self, images: Any) -> Any:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from deq_keras.core.checks import check_open_fraction, check_positive
+from deq_keras.core.internals import flatten_layers
 from deq_keras.core.structure import at_least_float32
 from deq_keras.layers.equilibrium import EquilibriumCell, cell_from
 from deq_keras.layers.imaging.image_denoiser import ImageDenoiser
@@ -86,7 +87,7 @@ class ReconstructionCell(EquilibriumCell):
             ) from error
 
     def _check_data_format(self) -> None:
-        for layer in self.denoiser._flatten_layers():
+        for layer in flatten_layers(self.denoiser):
             if getattr(layer, "data_format", None) == "channels_first":
                 raise ValueError(
                     "Images have the channels as their last axis. Create the layers of "

@@ -9,6 +9,7 @@ from keras import tree
 from keras_hub.models import Task
 
 from deq_keras.core.checks import check_count
+from deq_keras.core.internals import flatten_layers
 from deq_keras.core.serialization import Config
 from deq_keras.layers.normalization.normalized_kernel import NormalizedKernel
 
@@ -150,7 +151,7 @@ class PackagedBackbone(ArraySpecs):
         names = target_layer_names
         if names is None:
             names = self.default_lora_layer_names()
-        layers = self._flatten_layers(include_self=False)
+        layers = flatten_layers(self, include_self=False)
         layers = [layer for layer in layers if layer.name in names]
         supported = self._lora_names()
         is_normalized = any(isinstance(layer, NormalizedKernel) for layer in layers)
@@ -173,7 +174,7 @@ class PackagedBackbone(ArraySpecs):
         """Returns the set of names of the layers that support LoRA."""
         return {
             layer.name
-            for layer in self._flatten_layers(include_self=False)
+            for layer in flatten_layers(self, include_self=False)
             if hasattr(layer, "enable_lora") and not isinstance(layer, NormalizedKernel)
         }
 
@@ -291,6 +292,6 @@ def head_dtype_config(head: Any, head_dtype: Any) -> Any:
         head: The layer that has this dtype. If it is quantized, its config is returned.
         head_dtype: Dtype policy, or `None` for the default of the model.
     """
-    if any(layer.quantization_mode for layer in head._flatten_layers()):
+    if any(layer.quantization_mode for layer in flatten_layers(head)):
         return head.get_config()["dtype"]
     return head_dtype and keras.dtype_policies.serialize(head_dtype)

@@ -148,8 +148,8 @@ def nan_without_result(value: Nest, solution: Any) -> Nest:
         solution: The `Solution`.
     """
     # LiteRT stores infinity as the largest number, which overflows here, too.
-    doubled = 2.0 * solution.residual
-    nan, leaves = doubled - doubled, []
+    twice = 2.0 * solution.residual
+    nan, leaves = twice - twice, []
     for leaf in tree.flatten(value):
         rows = tf.reshape(tf.cast(nan, leaf.dtype), [-1] + [1] * (leaf.shape.rank - 1))
         leaves.append(leaf + rows)
@@ -273,12 +273,12 @@ class GradientGate:
 
         def backward(*gradients: tf.Tensor) -> list[tf.Tensor]:
             # A product with zero would keep NaN, hence `where`.
-            gated = []
+            results = []
             # `tf.gather` downstream yields `IndexedSlices`; densify them.
             for gradient in map(tf.convert_to_tensor, gradients):
                 zero = tf.zeros((), gradient.dtype)
-                gated.append(tf.where(self._is_closed, zero, gradient))
-            return gated
+                results.append(tf.where(self._is_closed, zero, gradient))
+            return results
 
         def forward(*leaves: tf.Tensor) -> tuple[list[tf.Tensor], Any]:
             return [*map(tf.identity, leaves)], backward

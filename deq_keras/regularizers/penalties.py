@@ -51,9 +51,9 @@ class EquilibriumRegularizer(Configured):
 
     def with_probability(self, probability: tf.Tensor) -> "EquilibriumRegularizer":
         """Returns a copy that is drawn with another probability, a scalar tensor."""
-        copied = copy.copy(self)
-        copied.probability = probability
-        return copied
+        other = copy.copy(self)
+        other.probability = probability
+        return other
 
     def __call__(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         if not tf.is_tensor(self.probability) and self.probability == 1.0:

@@ -200,8 +200,8 @@ class LayerCell(EquilibriumCell):
         # Width of the state for layers that cannot compute it. `None`: as the inputs.
         self.assumed_units: int | None = None
         self.supports_masking = True
-        accepted = inspect.signature(layer.call).parameters
-        self._mask_argument = next((n for n in _MASKS if n in accepted), None)
+        parameters = inspect.signature(layer.call).parameters
+        self._mask_argument = next((n for n in _MASKS if n in parameters), None)
         if isinstance(layer, keras.Model):
             # Models propagate masks, but Keras warns unless they set this.
             layer.supports_masking = True

@@ -147,8 +147,8 @@ class SolveMetrics:
         names = [one.name for one in layers]
         before = itertools.takewhile(lambda one: one is not layer, layers)
         index = sum(one.name == layer.name for one in before)
-        numbered = (f"{layer.name}_{i}" for i in itertools.count(2))
-        free = (name for name in numbered if name not in names)
+        candidates = (f"{layer.name}_{i}" for i in itertools.count(2))
+        free = (name for name in candidates if name not in names)
         others = itertools.islice(free, index - 1, None) if index else iter(())
         self._name(next(others, layer.name))
 

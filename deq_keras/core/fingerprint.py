@@ -46,8 +46,6 @@ _EFFECTS = frozenset(
     "print setattr vars".split()
 )
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, tf.DType)
-
 # Larger arrays would take longer to read than a solve.
 _LARGEST_ARRAY = 2**16
 
@@ -97,48 +95,54 @@ class _Reader:
 
     def visit(self, value: Any, names: frozenset[str] = frozenset()) -> None:
         """Adds a value, of which a function reads the attributes `names`."""
-        kind = type(value)
-        if kind in _PLAIN or isinstance(value, _PLAIN):
+        kind: Any = type(value)
+        visit = _visitor(kind)
+        if visit is _Reader._visit_plain:
             self.parts.append((kind, repr(value) if kind is float else value))
-            return
-        if isinstance(value, types.ModuleType):
-            self._visit_module(value, names)
-            return
-        if isinstance(value, list | tuple | dict | types.MappingProxyType):
+        elif visit is _Reader._visit_container:
             self._visit_container(value)
-            return
-        is_known = id(value) in self._seen
-        self._add(value)
-        if is_known:
-            return
-        if isinstance(value, set | frozenset):
-            self.parts.append(frozenset(value))
-        elif isinstance(value, keras.Variable | tf.Variable):
-            self.parts.append(value.trainable)
-        elif isinstance(value, keras.layers.Layer):
-            self._visit_layer(value)
-        elif isinstance(value, np.ndarray):
-            if value.nbytes > _LARGEST_ARRAY or value.dtype.hasobject:
-                raise _Unknown
-            self.parts.append((value.shape, value.dtype.str, value.tobytes()))
-        elif isinstance(value, types.FunctionType):
-            self._visit_function(value)
-        elif isinstance(value, types.MethodType):
-            self.visit(value.__self__)
-            self.visit(value.__func__)
-        elif isinstance(value, functools.partial):
-            self.visit((value.func, value.args, value.keywords))
-        elif isinstance(value, property | staticmethod | classmethod):
-            parts = (value.fget,) if isinstance(value, property) else (value.__func__,)
-            self.visit(parts)
-        elif _is_trusted(value if isinstance(value, type) else kind):
-            pass
-        elif isinstance(value, type):
-            self.visit([one for one in vars(value).values() if callable(one)])
-        elif isinstance(value, types.BuiltinFunctionType):
-            if value.__name__ in _EFFECTS or not _is_trusted(value):
-                raise _Unknown
+        elif visit is _Reader._visit_module:
+            self._visit_module(value, names)
         else:
+            is_known = id(value) in self._seen
+            self._add(value)
+            if not is_known:
+                visit(self, value)
+
+    def _visit_plain(self, value: Any) -> None:
+        """Nothing: `visit` adds plain values."""
+
+    def _visit_set(self, value: Any) -> None:
+        self.parts.append(frozenset(value))
+
+    def _visit_variable(self, value: Any) -> None:
+        self.parts.append(value.trainable)
+
+    def _visit_array(self, value: np.ndarray) -> None:
+        if value.nbytes > _LARGEST_ARRAY or value.dtype.hasobject:
+            raise _Unknown
+        self.parts.append((value.shape, value.dtype.str, value.tobytes()))
+
+    def _visit_method(self, value: Any) -> None:
+        self.visit((value.__self__, value.__func__))
+
+    def _visit_partial(self, value: Any) -> None:
+        self.visit((value.func, value.args, value.keywords))
+
+    def _visit_descriptor(self, value: Any) -> None:
+        self.visit(value.fget if isinstance(value, property) else value.__func__)
+
+    def _visit_class(self, value: type) -> None:
+        if not _is_trusted(value):
+            self.visit([one for one in vars(value).values() if callable(one)])
+
+    def _visit_builtin(self, value: Any) -> None:
+        if value.__name__ in _EFFECTS or not _is_trusted(value):
+            raise _Unknown
+
+    def _visit_object(self, value: Any) -> None:
+        kind = type(value)
+        if not _is_trusted(kind):
             self.visit(kind)
             self.visit(getattr(value, "__dict__", {}))
 
@@ -212,6 +216,32 @@ class _Reader:
             raise _Unknown
         for name in names & set(vars(module)):
             self.visit(vars(module)[name], names)
+
+
+_VISITORS: Any = (
+    ((type(None), bool, int, float, complex, str, bytes, np.generic), "plain"),
+    (tf.DType, "plain"),
+    ((list, tuple, dict, types.MappingProxyType), "container"),
+    ((set, frozenset), "set"),
+    ((keras.Variable, tf.Variable), "variable"),
+    (keras.layers.Layer, "layer"),
+    (np.ndarray, "array"),
+    (types.ModuleType, "module"),
+    (types.FunctionType, "function"),
+    (types.MethodType, "method"),
+    (functools.partial, "partial"),
+    ((property, staticmethod, classmethod), "descriptor"),
+    (types.BuiltinFunctionType, "builtin"),
+    (type, "class"),
+    (object, "object"),
+)
+
+
+@functools.lru_cache(512)
+def _visitor(kind: type) -> Any:
+    """Returns the method of `_Reader` for values of a type."""
+    name = next(name for types_, name in _VISITORS if issubclass(kind, types_))
+    return getattr(_Reader, f"_visit_{name}")
 
 
 def _is_trusted(value: Any) -> bool:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -176,7 +176,9 @@ class TruncatedGradient(EquilibriumGradient):
         )
 
         # 2. All samples take the differentiated steps.
-        state, failed_now, count = _graded_steps(problem, start, num_steps, plan, seed)
+        state, failed_now, count = _take_steps(
+            problem, start, num_steps, plan, fold_in(seed, 4), plan.interval
+        )
         failed |= failed_now
         value = where_rows(failed, start, state)
 
@@ -313,95 +315,74 @@ class _Plan:
     tol: float | None
     interval: int | None
 
-    def step(
-        self,
-        problem: FixedPointProblem,
-        structure: StateStructure,
-        state: Nest,
-        i: tf.Tensor,
-        seed: tf.Tensor | None,
-    ) -> tuple[Nest, tf.Tensor]:
-        """Returns the next state, and the residual of the batch at `state`.
 
-        Args:
-            problem: The `FixedPointProblem`.
-            structure: `StateStructure` of the state.
-            state: Nest of `(batch, ...)` tensors.
-            i: Int32 scalar tensor. The number of the step, from 0.
-            seed: Int32 tensor of shape `(2,)`. Seeds the noise. `None`: no noise.
-        """
-        value = problem(state)
-        leaves = []
-        for j, (old, new) in enumerate(
-            zip(tree.flatten(state), tree.flatten(value), strict=True)
-        ):
-            if self.damping < 1.0:
-                new = interpolate(old, new, self.damping)
-            if seed is not None:
-                new = self.solver.perturb(new, i, fold_in(seed, j))
-            leaves.append(new)
-        next_state = tree.pack_sequence_as(state, leaves)
-        if self.tol is None:
-            return next_state, tf.constant(tf.float32.max)
-        # The root mean square of the relative residuals of finite samples.
-        old, new = tree.map_structure(tf.stop_gradient, (state, value))
-        matrix = structure.to_matrix(new)
-        scale = squared_norm(matrix)
-        squares = squared_norm(matrix - structure.to_matrix(old))
-        squares = tf.where(scale > 0, squares / scale, squares)
-        total, count = nonfinite.finite_total(squares, "float32")
-        # TensorFlow would also trace the gradient of this loop variable.
-        residual = tf.stop_gradient(tf.sqrt(tf.math.divide_no_nan(total, count)))
-        return next_state, residual
-
-    def condition(self, num_steps: int | tf.Tensor) -> Callable[..., tf.Tensor]:
-        """Returns the condition of a loop of at most `num_steps` steps.
-
-        The first variable of the loop is the number of the step, the last the residual.
-        """
-
-        def continues(i: tf.Tensor, *variables: Any) -> tf.Tensor:
-            has_steps = i < num_steps
-            if self.tol is None:
-                return has_steps
-            return has_steps & (variables[-1] > self.tol)
-
-        return continues
-
-
-def _graded_steps(
+def _take_steps(
     problem: FixedPointProblem,
     state: Nest,
     num_steps: int | tf.Tensor,
     plan: _Plan,
     seed: tf.Tensor | None,
+    interval: int | None = None,
 ) -> tuple[Nest, tf.Tensor, int | tf.Tensor]:
-    """Returns the state after the differentiated steps, a mask of samples that became
-    non-finite, and the number of steps."""
-    noise_seed = fold_in(seed, 4) if plan.solver.noise else None
+    """Returns the state after some steps, a mask of samples that became non-finite, and
+    the number of steps.
+
+    Args:
+        problem: The `FixedPointProblem`.
+        state: Nest of `(batch, ...)` tensors.
+        num_steps: Integer or int32 scalar tensor. The largest number of steps.
+        plan: The `_Plan`.
+        seed: Int32 tensor of shape `(2,)`, or `None` without noise.
+        interval: See `_Plan`.
+    """
+    noise_seed = seed if plan.solver.noise else None
+    structure = StateStructure(state)
+
+    def continues(
+        i: tf.Tensor, state: Nest, failed: tf.Tensor, residual: tf.Tensor
+    ) -> tf.Tensor:
+        has_steps = i < num_steps
+        return has_steps if plan.tol is None else has_steps & (residual > plan.tol)
 
     def body(
-        i: tf.Tensor, state: Nest, failed: tf.Tensor, _: tf.Tensor
+        i: tf.Tensor, state: Nest, failed: tf.Tensor, residual: tf.Tensor
     ) -> tuple[tf.Tensor, Nest, tf.Tensor, tf.Tensor]:
-        state, residual = plan.step(problem, structure, state, i, noise_seed)
-        return i + 1, state, failed | nonfinite.failed_rows(state), residual
+        # 1. Evaluate f, and take the damped step with the noise of the solver.
+        value = problem(state)
+        leaves = []
+        for j, (old, new) in enumerate(
+            zip(tree.flatten(state), tree.flatten(value), strict=True)
+        ):
+            if plan.damping < 1.0:
+                new = interpolate(old, new, plan.damping)
+            if noise_seed is not None:
+                new = plan.solver.perturb(new, i, fold_in(noise_seed, j))
+            leaves.append(new)
+        next_state = tree.pack_sequence_as(state, leaves)
+        failed |= nonfinite.failed_rows(next_state)
 
-    continues = plan.condition(num_steps)
-    structure = StateStructure(state)
+        # 2. With a tolerance, compute the root mean square of the relative residuals of
+        # finite samples.
+        if plan.tol is not None:
+            old, new = tree.map_structure(tf.stop_gradient, (state, value))
+            matrix = structure.to_matrix(new)
+            scale = squared_norm(matrix)
+            squares = squared_norm(matrix - structure.to_matrix(old))
+            squares = tf.where(scale > 0, squares / scale, squares)
+            total, count = nonfinite.finite_total(squares, "float32")
+            # TensorFlow would also trace the gradient of this loop variable.
+            residual = tf.stop_gradient(tf.sqrt(tf.math.divide_no_nan(total, count)))
+        return i + 1, next_state, failed, residual
+
     failed = tf.zeros_like(nonfinite.failed_rows(state))
-    variables = (tf.constant(0), state, failed, tf.constant(tf.float32.max))
-    if plan.interval is None:
-        variables = graphs.while_loop(continues, body, variables, plan.max_steps)
-    else:
-        variables = checkpointing.loop(
-            continues,
-            body,
-            variables,
-            plan.max_steps,
-            plan.interval,
-            problem.sources(state),
-        )
-    count, state, failed, _ = variables
+    count, state, failed, _ = checkpointing.loop(
+        continues,
+        body,
+        (tf.constant(0), state, failed, tf.constant(tf.float32.max)),
+        plan.max_steps,
+        interval,
+        () if interval is None else problem.sources(state),
+    )
     return state, failed, num_steps if plan.tol is None else count
 
 
@@ -441,8 +422,7 @@ def _free_steps(
             the root mean square of the features of each position.
         seed: Int32 tensor of shape `(2,)`, or `None` if nothing is random.
     """
-    noise_seed = fold_in(seed, 2) if plan.solver.noise else None
-    seed = fold_in(seed, 3)
+    noise_seed, seed = fold_in(seed, 2), fold_in(seed, 3)
     start, injection = tree.map_structure(
         tf.stop_gradient, (initial_state, problem.injection)
     )
@@ -455,23 +435,9 @@ def _free_steps(
         return unchanged._replace(state=initial_state)
 
     def take_steps(problem: FixedPointProblem, state: Nest) -> _FreeResult:
-        structure = StateStructure(state)
-
-        def body(
-            i: tf.Tensor, state: Nest, _: tf.Tensor
-        ) -> tuple[tf.Tensor, Nest, tf.Tensor]:
-            return i + 1, *plan.step(problem, structure, state, i, noise_seed)
-
-        count, last, _ = graphs.while_loop(
-            plan.condition(num_steps),
-            body,
-            (tf.constant(0), state, tf.constant(tf.float32.max)),
-            plan.max_steps,
-        )
-        failed = nonfinite.failed_rows(last)
+        last, failed, count = _take_steps(problem, state, num_steps, plan, noise_seed)
         if noise > 0.0:
             last = _with_noise(last, noise, fold_in(seed, 3))
-        count = num_steps if plan.tol is None else count
         return _FreeResult(
             where_rows(failed, state, last), failed, tf.fill(tf.shape(failed), count)
         )

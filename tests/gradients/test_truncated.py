@@ -451,3 +451,15 @@ def test_sample_that_fails_at_the_last_evaluation():
     assert found.solution.status[1] == solvers.DIVERGED
     assert np.isfinite(penalty) and np.isfinite(tape.gradient(penalty, kernel))
     np.testing.assert_allclose(found.value[1], [1e20])
+
+
+def test_sample_that_overflows_within_its_free_steps():
+    """Its later states are finite: from 0, the steps reach infinity, 1 and 2."""
+    found = _truncated(1, 2, free_fraction=1.0).solve(
+        solvers.FixedPointProblem(lambda z, u: 1.0 / z + u, tf.ones((2, 1))),
+        SolveRequest(tf.constant([[0.0], [1.0]]), seed=SEED),
+        ITERATION,
+    )
+    has_failed = found.solution.status.numpy() == solvers.DIVERGED
+    np.testing.assert_array_equal(has_failed, [True, False])
+    np.testing.assert_allclose(found.value, [[0.0], [5 / 3]], rtol=1e-6)

@@ -12,7 +12,9 @@ from deq_keras.testing.problems import dense_adjoint, dense_jacobians, relative_
 from tests.regimes import slow
 
 SPLITTINGS = {
-    "peaceman_rachford": functools.partial(solvers.PeacemanRachford, 0.4, max_iter=200),
+    "peaceman_rachford": functools.partial(
+        solvers.PeacemanRachford, alpha=0.4, max_iter=200
+    ),
     "forward_backward": functools.partial(
         solvers.ForwardBackward, alpha=0.05, max_iter=1000
     ),

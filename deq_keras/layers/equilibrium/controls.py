@@ -11,7 +11,9 @@ from deq_keras.core import replicas
 from deq_keras.core.checks import check_fraction, check_non_negative
 from deq_keras.core.graphs import innermost_function
 from deq_keras.core.internals import is_compiled_by_xla
+from deq_keras.core.linearization import Linearization
 from deq_keras.core.structure import Nest
+from deq_keras.regularizers import EquilibriumRegularizer
 
 # Key of `save_own_variables`.
 _FACTOR_KEY = "penalty_factor"
@@ -133,6 +135,29 @@ class PenaltyControls:
         self._trace_version = trace_version
         self.factor = controls.create("penalty_factor", 1.0, "float32")
         self.probability: keras.Variable | None = None
+
+    def loss(
+        self,
+        regularizer: EquilibriumRegularizer,
+        linearization: Linearization,
+        seed: tf.Tensor,
+    ) -> tf.Tensor:
+        """Returns the loss of a training step, a scalar in Keras' own precision.
+
+        Args:
+            regularizer: The `EquilibriumRegularizer` of the layer.
+            linearization: The `Linearization` of the step.
+            seed: Int32 tensor of shape `(2,)`.
+        """
+        if self.probability is not None:
+            regularizer = regularizer.with_probability(self.probability.value)
+        loss = regularizer(linearization, seed)
+        loss *= tf.cast(self.factor.value, loss.dtype)
+        # In a replica without samples, the mean over samples is 0 / 0.
+        num_samples = tf.shape(tree.flatten(linearization.value)[0])[0]
+        loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))
+        # Keras adds losses in its own precision, regardless of the layer's.
+        return tf.cast(loss, keras.config.floatx())
 
     def set_factor(self, factor: float) -> None:
         """Sets the factor from the next training step on."""

@@ -12,9 +12,7 @@ from keras import ops, tree
 from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_seed
-from deq_keras.core.graphs import is_being_traced
 from deq_keras.core.internals import compute_spec, keras_masks, may_record_gradients
-from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import (
     as_seed,
@@ -48,7 +46,8 @@ from deq_keras.layers.equilibrium.inputs import (
     check_inputs,
     dense_specs,
 )
-from deq_keras.layers.equilibrium.metrics import SolveMetrics
+from deq_keras.layers.equilibrium.metrics import LastSolve, SolveMetrics
+from deq_keras.layers.equilibrium.solve_scope import SolveScope
 from deq_keras.solvers import LoopOptions, SolveRequest
 
 
@@ -197,7 +196,7 @@ class DEQ(keras.layers.Layer):
             initial_state=initial_state,
         )
         self._metrics_of_solves = SolveMetrics(self)
-        self._last_solve: tuple[Any, Any] = (None, None)  # Status and residual.
+        self._last_solve = LastSolve()
 
         # Results of inspecting the cell and the inputs.
         inject = getattr(cell, "inject", None)
@@ -335,10 +334,7 @@ class DEQ(keras.layers.Layer):
         """Returns the mask of each leaf of the output, `None` without positions."""
         del inputs
         # Keras would attach the masks of the inputs to the first outputs, in order.
-        masks = []
-        for mask in tree.flatten(previous_mask):
-            if mask is not None:
-                masks.append(mask)
+        masks = [mask for mask in tree.flatten(previous_mask) if mask is not None]
         if len(masks) != 1:
             return []
         rank = len(masks[0].shape)  # Keras' masks can be symbolic.
@@ -355,7 +351,7 @@ class DEQ(keras.layers.Layer):
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
     ) -> Nest:
-        is_eager, found, penalty = tf.executing_eagerly(), None, None
+        is_eager = tf.executing_eagerly()
         if is_eager and not self._contract.has_checked_samples:
             self._contract.check_call(inputs, cell_problem.single_mask(mask))
         scope, name = self._budget.scope, self.name
@@ -366,48 +362,36 @@ class DEQ(keras.layers.Layer):
         is_differentiated = scope is None or not scope.is_pure
         if is_eager:
             is_differentiated = may_record_gradients()
-        arguments = (inputs, initial_state, mask), training, max_iter, tol
-        if is_eager:
-            found = self._eager_calls.find(*arguments, is_differentiated, scope)
-        if found is not None:
+        arguments = inputs, initial_state, mask, training, max_iter, tol
+        found = self._eager_calls.find(*arguments, is_differentiated, scope)
+        if found is None:
+            value, solution, penalty = self._compute(
+                *arguments, is_differentiated, scope, name
+            )
+        else:
             value, solution, penalty = found()
             if scope is not None:
                 scope.solutions[name] = solution
-        else:
-            problem = self.problem(inputs, mask, bool(training))
-            if training:
-                value, solution, penalty = self._train(
-                    problem, initial_state, max_iter, tol
-                )
-            else:
-                state = self._first_state(problem, initial_state)
-                request = self._budget.request(state, max_iter, tol, scope)
-                if scope is not None:
-                    request = scope.prepare(name, self, request)
-                value, solution = self._infer(problem, request, is_differentiated)
-            if scope is not None:
-                scope.record(name, problem, solution)
         if penalty is not None:
             self.add_loss(penalty)
-        self._last_solve = solution.status, solution.residual
-        if training is None:
-            if not is_eager:
-                self._metrics_of_solves.warn_if_differentiated()
-        elif found is None and (scope is None or not scope.is_pure):
-            self._metrics_of_solves.record(self._components, solution, training)
+        if training is None and not is_eager:
+            self._metrics_of_solves.warn_if_differentiated()
+        self._last_solve = LastSolve(solution.status, solution.residual)
         return self._cast(value)
 
-    def _repeated_call(
+    def _compute(
         self,
-        tensors: Nest,
+        inputs: Nest,
+        initial_state: Nest | None,
+        mask: Nest | None,
         training: bool | None,
         max_iter: Any,
         tol: Any,
         is_differentiated: bool,
-        records_trace: bool,
+        scope: SolveScope | None,
+        name: str,
     ) -> tuple[Nest, solvers.Solution, tf.Tensor | None]:
-        """Returns what a call that repeats in eager mode computes, in a graph."""
-        (inputs, initial_state, mask), budget = tensors
+        """Returns the output of a call, the `Solution` and the penalty."""
         problem, penalty = self.problem(inputs, mask, bool(training)), None
         if training:
             value, solution, penalty = self._train(
@@ -415,10 +399,13 @@ class DEQ(keras.layers.Layer):
             )
         else:
             state = self._first_state(problem, initial_state)
-            loop = LoopOptions(records_trace=records_trace)
-            request = SolveRequest(state, budget[0], budget[1], loop=loop)
+            request = self._budget.request(state, max_iter, tol, scope)
+            if scope is not None:
+                request = scope.prepare(name, self, request)
             value, solution = self._infer(problem, request, is_differentiated)
-        if training is not None:
+        if scope is not None:
+            scope.record(name, problem, solution)
+        if training is not None and (scope is None or not scope.is_pure):
             self._metrics_of_solves.record(self._components, solution, training)
         return value, solution, penalty
 
@@ -480,7 +467,11 @@ class DEQ(keras.layers.Layer):
         )
         penalty = None
         if components.regularizer is not None:
-            penalty = self._penalize(components.regularizer, equilibrium.linearization)
+            draw = next_seed(self.seed_generator)
+            penalty = self._penalty.loss(
+                components.regularizer, equilibrium.linearization, draw
+            )
+            self._metrics_of_solves.penalty.update_state(penalty)
         value = nonfinite.training_output(value, state, is_usable, solution)
         # A scope records the output, without its gradient.
         constant = tree.map_structure(tf.stop_gradient, value)
@@ -498,11 +489,9 @@ class DEQ(keras.layers.Layer):
         """
         if not hasattr(self.cell, "inject"):
             return inputs
-        options: dict[str, Any] = {}
-        if "training" in self._inject_options:
-            options["training"] = training
-        if "mask" in self._inject_options:
-            options["mask"] = mask
+        options = {"training": training, "mask": mask}
+        for name in options.keys() - self._inject_options.keys():
+            del options[name]
         return self.cell.inject(inputs, **options)
 
     @tf.autograph.experimental.do_not_convert
@@ -668,25 +657,6 @@ class DEQ(keras.layers.Layer):
 
     # === Losses and metrics ===
 
-    def _penalize(
-        self,
-        regularizer: regularizers.EquilibriumRegularizer,
-        linearization: Linearization,
-    ) -> tf.Tensor:
-        """Returns the loss of the regularizer."""
-        seed = next_seed(self.seed_generator)
-        probability = self._penalty.probability
-        if probability is not None:
-            regularizer = regularizer.with_probability(probability.value)
-        loss = regularizer(linearization, seed)
-        loss *= tf.cast(self._penalty.factor.value, loss.dtype)
-        # In a replica without samples, the mean over samples is 0 / 0.
-        num_samples = tf.shape(tree.flatten(linearization.value)[0])[0]
-        loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))
-        self._metrics_of_solves.penalty.update_state(loss)
-        # Keras adds losses in its own precision, regardless of the layer's.
-        return tf.cast(loss, keras.config.floatx())
-
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         return self._metrics_of_solves.to_log() + self.cell.metrics
@@ -704,22 +674,12 @@ class DEQ(keras.layers.Layer):
             ValueError: If there was no call, or if the last call was made in a function
                 that is not being traced now.
         """
-        return self._of_last_solve("last_status", 0)
+        return self._last_solve.read("status")
 
     @property
     def last_residual(self) -> tf.Tensor:
         """Residual of each sample in the last call, `(batch,)`; see `last_status`."""
-        return self._of_last_solve("last_residual", 1)
-
-    def _of_last_solve(self, name: str, index: int) -> tf.Tensor:
-        tensor = self._last_solve[index]
-        graph = getattr(tensor, "graph", None)
-        if tensor is None or (graph is not None and not is_being_traced(graph)):
-            raise ValueError(
-                f"`{name}` needs a call of the layer before it and, if the call is "
-                f"compiled, in the same function. Received: {tensor}."
-            )
-        return tensor
+        return self._last_solve.read("residual")
 
     # === Save ===
 

@@ -46,7 +46,9 @@ class EagerCalls:
 
     def find(
         self,
-        tensors: Nest,
+        inputs: Nest,
+        initial_state: Nest | None,
+        mask: Nest | None,
         training: bool | None,
         max_iter: Any,
         tol: Any,
@@ -56,15 +58,17 @@ class EagerCalls:
         """Returns a function that computes a call, or `None`.
 
         Args:
-            tensors: Nest of the inputs, the initial state and the mask.
-            training: See the call arguments of `DEQ`.
-            max_iter: See `training`.
-            tol: See `training`.
+            inputs: See the call arguments of `DEQ`, as for the next five.
+            initial_state: See `inputs`.
+            mask: See `inputs`.
+            training: See `inputs`.
+            max_iter: See `inputs`.
+            tol: See `inputs`.
             is_differentiated: Boolean. Whether a tape may record the call.
             scope: The `SolveScope` of the call, or `None`.
         """
         layer: Any = self._layer()
-        if (
+        if not tf.executing_eagerly() or (
             self._num_changes > _MOST_CHANGES
             or tf.config.functions_run_eagerly()
             or tf.distribute.has_strategy()
@@ -72,9 +76,8 @@ class EagerCalls:
             or not (scope is None or type(scope) is SolveScope)
         ):
             return None
-        inputs, initial_state, mask = tensors
         mask = keras_masks(inputs) if mask is None else mask
-        budget: tuple = ()
+        budget: tuple = (None, None)
         if not training:
             request = layer._budget.request(None, max_iter, tol, scope)
             budget = request.max_iter, request.tol
@@ -89,7 +92,7 @@ class EagerCalls:
             self._fingerprint, self._functions = current, {}
         tensors = tree.map_structure(
             lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf),
-            ((inputs, initial_state, mask), budget),
+            (inputs, initial_state, mask, *budget),
         )
         values = training, max_iter, tol, is_differentiated, scope is not None
         key = (
@@ -123,7 +126,20 @@ class EagerCalls:
 
         def run(tensors: Nest) -> Any:
             owner: Any = layer()
-            return owner._repeated_call(tensors, *values)
+            inputs, initial_state, mask, max_iter, tol = tensors
+            training, *fixed, is_differentiated, is_recorded = values
+            budget = fixed if training else (max_iter, tol)
+            scope = SolveScope(owner) if is_recorded and not training else None
+            return owner._compute(
+                inputs,
+                initial_state,
+                mask,
+                training,
+                *budget,
+                is_differentiated,
+                scope,
+                owner.name,
+            )
 
         return tf.function(run, autograph=False, reduce_retracing=True)
 

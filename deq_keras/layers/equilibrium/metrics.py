@@ -4,14 +4,18 @@ import inspect
 import itertools
 import warnings
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from deq_keras import gradients, solvers
 from deq_keras.core import nonfinite, replicas
-from deq_keras.core.graphs import innermost_function, is_in_control_flow
+from deq_keras.core.graphs import (
+    innermost_function,
+    is_being_traced,
+    is_in_control_flow,
+)
 from deq_keras.core.internals import (
     entry_layer,
     may_record_gradients,
@@ -20,6 +24,29 @@ from deq_keras.core.internals import (
 from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
 from deq_keras.layers.equilibrium.defaults import Components, takes_plain_steps
 from deq_keras.metrics import GradientError, StepMean
+
+
+class LastSolve(NamedTuple):
+    """Tensors `(batch,)` of the last call of a layer.
+
+    Attributes:
+        status: Int32 tensor, or `None` before the first call.
+        residual: Float tensor, or `None`.
+    """
+
+    status: tf.Tensor | None = None
+    residual: tf.Tensor | None = None
+
+    def read(self, name: str) -> tf.Tensor:
+        """Returns a tensor, if it can be used now."""
+        tensor = getattr(self, name)
+        graph = getattr(tensor, "graph", None)
+        if tensor is None or (graph is not None and not is_being_traced(graph)):
+            raise ValueError(
+                f"`last_{name}` needs a call of the layer before it and, if the call "
+                f"is compiled, in the same function. Received: {tensor}."
+            )
+        return tensor
 
 
 class SolveMetrics:

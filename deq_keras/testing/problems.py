@@ -35,15 +35,23 @@ class Problem(NamedTuple):
 
 
 def linear(
-    matrix: np.ndarray, dtype: str = "float64", seed: int = 0, batch: int = BATCH
+    matrix: np.ndarray,
+    dtype: str = "float64",
+    seed: int = 0,
+    batch: int = BATCH,
+    start: float = 0.0,
 ) -> Problem:
-    """f(z) = z A^T + b with the same A for every sample; solved by linear algebra."""
-    bias = np.random.RandomState(seed).normal(size=(batch, len(matrix)))
+    """f(z) = z A^T + b with the same A for every sample; solved by linear algebra.
+
+    The initial state has the standard deviation `start`.
+    """
+    random = np.random.RandomState(seed)
+    bias, first = random.normal(size=(2, batch, len(matrix)))
     kernel, offset = tf.constant(matrix.T, dtype), tf.constant(bias, dtype)
     equilibrium = np.linalg.solve(np.eye(len(matrix)) - matrix, bias.T).T
     return Problem(
         function=lambda z: tf.matmul(z, kernel) + offset,
-        initial_state=tf.zeros((batch, len(matrix)), dtype),
+        initial_state=tf.constant(start * first, dtype),
         equilibrium=equilibrium,
     )
 
@@ -56,7 +64,7 @@ def scalar(dtype: str = "float64") -> Problem:
 def contraction(dtype: str = "float64") -> Problem:
     """Every solver must converge here: |A| = 0.6."""
     matrix = np.random.RandomState(1).normal(size=(FEATURES, FEATURES))
-    return linear(0.6 * matrix / np.linalg.norm(matrix, 2), dtype)
+    return linear(0.6 * matrix / np.linalg.norm(matrix, 2), dtype, start=1.0)
 
 
 def negative_spectrum(dtype: str = "float64") -> Problem:
@@ -114,7 +122,7 @@ def nest(dtype: str = "float64") -> Problem:
         }
 
     initial_state = {
-        "map": tf.zeros((BATCH, 2, 2, 3), dtype),
+        "map": tf.constant(random.normal(size=(BATCH, 2, 2, 3)), dtype),
         "rest": (tf.zeros((BATCH, 4), dtype), tf.zeros((BATCH, 2, 1), dtype)),
     }
     return Problem(function, initial_state)

@@ -6,37 +6,25 @@ import tensorflow as tf
 
 from deq_keras import gradients, layers, solvers
 from deq_keras.testing import check_gradient
+from tests.regimes import slow
+
+GRADIENTS = {
+    "implicit": gradients.ImplicitGradient,
+    "gmres": lambda: gradients.ImplicitGradient(solvers.GMRES(40, 1e-12)),
+    "unrolled": gradients.UnrolledGradient,
+    "reversible": gradients.ReversibleGradient,
+    "checkpoints": lambda: gradients.UnrolledGradient(checkpoints=6),
+    "truncated": gradients.TruncatedGradient,
+    "neumann": gradients.NeumannGradient,
+    "phantom": gradients.PhantomGradient,
+}
+APPROXIMATE = ("truncated", "neumann", "phantom")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("adjoint", [None, solvers.GMRES])
-def test_implicit(adjoint):
-    solver = adjoint and adjoint(40, 1e-12)
-    check_gradient(lambda: gradients.ImplicitGradient(solver))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "make, exact",
-    [
-        (gradients.UnrolledGradient, True),
-        (gradients.TruncatedGradient, False),
-        (gradients.NeumannGradient, False),
-        (gradients.PhantomGradient, False),
-    ],
-)
-def test_other_gradients(make, exact):
-    check_gradient(make, exact=exact)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "make",
-    [gradients.ReversibleGradient, lambda: gradients.UnrolledGradient(checkpoints=6)],
-    ids=["reversible", "checkpoints"],
-)
-def test_gradients_that_repeat_evaluations(make):
-    check_gradient(make)
+@pytest.mark.parametrize("regimes", [["graph"], slow(["eager", "xla"])], ids=str)
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_contract(name, regimes):
+    check_gradient(GRADIENTS[name], name not in APPROXIMATE, regimes)
 
 
 N = 4

@@ -17,9 +17,14 @@ ENOUGH = {
 }
 
 
-@pytest.mark.slow  # The example of `check_solver` is a fast test of Anderson.
+@pytest.mark.slow
 def test_contract(solver_class):
     check_solver(solver_class, ENOUGH[solver_class], tol=1e-12)
+
+
+@pytest.mark.parametrize("make", [*ENOUGH, solvers.Aitken])
+def test_contract_in_a_graph(make):
+    check_solver(make, zoo=["contraction", "nest"], regimes=["graph"])
 
 
 @pytest.mark.parametrize(

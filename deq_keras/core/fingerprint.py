@@ -8,14 +8,16 @@ nothing but compute.
    containers, and the globals, closures and defaults of functions. Plain values count
    by value. Tensors, objects of libraries and variables count by identity: a traced
    function reads the values of variables when it runs.
-2. Code of TensorFlow, Keras, NumPy and this library is trusted. Other code is read:
-   it may name trusted modules, plain values, and functions to which the same applies.
-3. Code that names anything else, such as `print` or `time`, has no fingerprint.
+2. Code of TensorFlow, Keras, NumPy and this library is trusted. Other code is read: it
+   may name trusted modules, plain values, and functions to which the same applies.
+3. Code that names anything else, such as `print`, a generator or most of the standard
+   library, has no fingerprint.
 """
 
 import builtins
 import dis
 import functools
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -24,21 +26,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-_TRUSTED = (
-    "collections",
-    "deq_keras",
-    "enum",
-    "functools",
-    "itertools",
-    "keras",
-    "keras_hub",
-    "math",
-    "ml_dtypes",
-    "numpy",
-    "operator",
-    "tensorflow",
-    "typing",
+_TRUSTED = frozenset(
+    "deq_keras enum functools keras keras_hub math ml_dtypes numpy operator tensorflow "
+    "typing".split()
 )
+
+# Builtin types whose objects never change.
+_CONSTANT = (object, range, slice, type(...), type(NotImplemented))
 
 # Builtins that do more than they return, or read more than their arguments.
 _EFFECTS = frozenset(
@@ -48,6 +42,7 @@ _EFFECTS = frozenset(
 
 # Larger arrays would take longer to read than a solve.
 _LARGEST_ARRAY = 2**16
+_MOST_PARTS = 20_000
 
 # Attributes that Keras itself needs for every layer, and changes in calls.
 _BOOKKEEPING = frozenset(vars(keras.layers.Layer())) - {
@@ -81,7 +76,7 @@ def fingerprint(*roots: Any) -> Fingerprint | None:
     try:
         for root in roots:
             reader.visit(root)
-    except _Unknown:
+    except (_Unknown, RecursionError):
         return None
     return Fingerprint(tuple(reader.parts), tuple(reader.objects))
 
@@ -97,8 +92,11 @@ class _Reader:
         """Adds a value, of which a function reads the attributes `names`."""
         kind: Any = type(value)
         visit = _visitor(kind)
+        if len(self.parts) > _MOST_PARTS:
+            raise _Unknown  # Reading it would take longer than a solve.
         if visit is _Reader._visit_plain:
-            self.parts.append((kind, repr(value) if kind is float else value))
+            is_exact = kind in (bool, int, str, bytes)
+            self.parts.append((kind, value if is_exact else repr(value)))
         elif visit is _Reader._visit_container:
             self._visit_container(value)
         elif visit is _Reader._visit_module:
@@ -134,15 +132,23 @@ class _Reader:
 
     def _visit_class(self, value: type) -> None:
         if not _is_trusted(value):
-            self.visit([one for one in vars(value).values() if callable(one)])
+            self.visit([one for one in vars(value).values() if _function(one)])
 
     def _visit_builtin(self, value: Any) -> None:
         if value.__name__ in _EFFECTS or not _is_trusted(value):
             raise _Unknown
 
+    def _visit_namespace(self, value: Any) -> None:
+        self.visit(vars(value))
+
     def _visit_object(self, value: Any) -> None:
         kind = type(value)
-        if not _is_trusted(kind):
+        if hasattr(value, "__wrapped__"):
+            self.visit(value.__wrapped__)
+        elif kind.__module__ == "builtins":
+            if kind not in _CONSTANT:
+                raise _Unknown
+        elif not _is_trusted(kind):
             self.visit(kind)
             self.visit(getattr(value, "__dict__", {}))
 
@@ -181,17 +187,16 @@ class _Reader:
                 self._visit_member(kind, name)
 
     def _visit_member(self, kind: type, name: str) -> None:
-        """Visits a function or property of a class, as an attribute of its objects."""
+        """Visits attributes of a name in a class and its bases, which `super` finds."""
         for base in kind.__mro__:
-            if name in vars(base):
-                member = vars(base)[name]
-                if id(member) not in self._seen and not _is_trusted(base):
-                    self.visit(member)
-                    for function in _functions(member):
-                        for other in _names(function.__code__)[1]:
-                            if other != "build":  # It runs once.
-                                self._visit_member(kind, other)
-                return
+            member = vars(base).get(name)
+            if member is None or id(member) in self._seen or _is_trusted(base):
+                continue
+            self.visit(member)
+            function = _function(member)
+            if function is not None:
+                for other in _names(function.__code__)[1] - {"build"}:  # It runs once.
+                    self._visit_member(kind, other)
 
     def _visit_function(self, function: Any) -> None:
         for cell in function.__closure__ or ():
@@ -227,6 +232,7 @@ _VISITORS: Any = (
     (keras.layers.Layer, "layer"),
     (np.ndarray, "array"),
     (types.ModuleType, "module"),
+    (types.SimpleNamespace, "namespace"),
     (types.FunctionType, "function"),
     (types.MethodType, "method"),
     (functools.partial, "partial"),
@@ -245,13 +251,20 @@ def _visitor(kind: type) -> Any:
 
 
 def _is_trusted(value: Any) -> bool:
+    """Returns whether code of a module, class or function only computes."""
     name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
-    return name is not None and name.partition(".")[0] in (*_TRUSTED, "builtins")
+    top = (name or "").partition(".")[0]
+    if top in _TRUSTED or top == "builtins":
+        return True
+    if top in sys.stdlib_module_names and top != "__main__":
+        raise _Unknown
+    return False
 
 
-def _functions(member: Any) -> list[types.FunctionType]:
+def _function(member: Any) -> types.FunctionType | None:
+    """Returns the function of a method, a property or a static method."""
     function = getattr(member, "fget", None) or getattr(member, "__func__", member)
-    return [function] if isinstance(function, types.FunctionType) else []
+    return function if isinstance(function, types.FunctionType) else None
 
 
 @functools.lru_cache(512)

@@ -86,6 +86,7 @@ class EagerCalls:
             return None
         current = fingerprint(layer.cell, type(layer))
         if current is None:
+            self._num_changes = _MOST_CHANGES + 1
             return None
         if self._fingerprint is None or current.parts != self._fingerprint.parts:
             self._num_changes += self._fingerprint is not None

@@ -1,6 +1,11 @@
 """Eager calls that repeat run as compiled functions, which are never stale."""
 
+import collections
+import datetime
+import functools
 import gc
+import itertools
+import types
 import weakref
 
 import keras
@@ -10,10 +15,12 @@ import tensorflow as tf
 from keras import ops
 
 from deq_keras import layers, solvers
+from deq_keras.core.fingerprint import fingerprint
 
 X = np.random.RandomState(0).normal(size=(3, 4)).astype("float32")
 SCALE = 0.5
 LOG = []
+SETTINGS = types.SimpleNamespace(scales={"one": 0.5})
 
 
 class Cell(layers.EquilibriumCell):
@@ -77,6 +84,13 @@ class Other(Cell):
         return super().call(state, injection) * SCALE
 
 
+class Configured(Cell):
+    """Reads an object of the module, which changes."""
+
+    def call(self, state, injection):
+        return super().call(state, injection) * SETTINGS.scales["one"]
+
+
 def _set_global(deq):
     globals()["SCALE"] = 0.3
 
@@ -89,6 +103,11 @@ def _enable_lora(deq):
 CHANGES = {
     "attribute": (Cell, lambda deq: setattr(deq.cell, "scale", 0.2)),
     "global": (Other, _set_global),
+    "namespace": (Configured, lambda deq: SETTINGS.scales.update(one=0.3)),
+    "class": (
+        lambda: type("New", (Cell,), {})(),
+        lambda deq: setattr(Cell, "scale", 0.3),
+    ),
     "weight": (Cell, lambda deq: deq.cell.kernel.assign(deq.cell.kernel * 0.5)),
     "tensor": (
         lambda: layers.cell_from(Shifted()),
@@ -126,6 +145,8 @@ class Shifted(keras.layers.Layer):
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_seen(name, monkeypatch):
     monkeypatch.setitem(globals(), "SCALE", 0.5)
+    monkeypatch.setitem(SETTINGS.scales, "one", 0.5)
+    monkeypatch.setattr(Cell, "scale", 0.5)
     make, change = CHANGES[name]
     deq = _layer(make())
     assert _is_compiled(deq)
@@ -185,13 +206,18 @@ class Collects(Cell):
         return super().call(state, injection)
 
 
+class Inherits(Prints):
+    def call(self, state, injection):
+        return super().call(state, injection)
+
+
 class Draws(Cell):
     def call(self, state, injection):
         np.random.normal()
         return super().call(state, injection)
 
 
-@pytest.mark.parametrize("make", [Prints, Counts, Collects, Draws])
+@pytest.mark.parametrize("make", [Prints, Inherits, Counts, Collects, Draws])
 def test_python_code_that_does_more_runs_each_time(make, capsys):
     cell = make()
     deq = layers.DEQ(cell, solvers.FixedPointIteration(5, None))
@@ -204,6 +230,7 @@ def test_python_code_that_does_more_runs_each_time(make, capsys):
         counts.append(
             {
                 Prints: lambda: capsys.readouterr().out.count("call"),
+                Inherits: lambda: capsys.readouterr().out.count("call"),
                 Counts: lambda: cell.num_calls - before,
                 Collects: lambda: len(LOG),
             }.get(make, lambda: 5)()
@@ -249,3 +276,31 @@ def test_functions_are_freed_with_the_layer():
     del deq
     gc.collect()
     assert layer() is None and function() is None
+
+
+DEQUE, COUNTER = collections.deque([0.5]), itertools.count()
+
+
+@functools.lru_cache
+def _read_scale():
+    return SCALE
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        lambda: datetime.datetime.now(),
+        lambda: DEQUE[0],
+        lambda: [one for one in COUNTER],
+        lambda: open("file"),
+        lambda: __import__("os").environ,
+    ],
+)
+def test_code_without_a_fingerprint(code):
+    assert fingerprint(code) is None
+
+
+def test_fingerprints_see_through_wrappers(monkeypatch):
+    before = fingerprint(_read_scale).parts
+    monkeypatch.setitem(globals(), "SCALE", 0.1)
+    assert fingerprint(_read_scale).parts != before

@@ -290,8 +290,8 @@ class _RequestScope(SolveScope):
             budget = tf.cast(self._budget, max_iter.dtype)
             max_iter = tf.where(budget < 1, max_iter, budget)
         if self._tolerance is not None:
-            # Without a tolerance of its own, a solver stops at an exact equilibrium.
-            own = tf.cast(0.0 if tol is None else tol, self._tolerance.dtype)
+            # Without a tolerance of its own, a solver spends the whole budget.
+            own = tf.cast(-1.0 if tol is None else tol, self._tolerance.dtype)
             tol = tf.where(self._tolerance >= 0, self._tolerance, own)
         has_limit = self._limit is not None
         loop = request.loop._replace(limit=self._limit, allows_arrays=not has_limit)

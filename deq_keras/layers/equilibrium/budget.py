@@ -45,8 +45,8 @@ class Budget:
 
     def __init__(self, controls: Controls) -> None:
         self._max_iter = controls.create("max_iter", 1, "int64", is_read_by_files=True)
-        # 0 without a tolerance.
-        self._tol = controls.create("tol", 0.0, "float32", is_read_by_files=True)
+        # Without a tolerance, a number that no residual reaches.
+        self._tol = controls.create("tol", -1.0, "float32", is_read_by_files=True)
         self._solver = FixedPointSolver()
         self._entries: list[_Entry] = []
 
@@ -182,7 +182,7 @@ class Budget:
         tol = self._solver.tol if tol is None else tol
         with tf.init_scope():
             self._max_iter.assign(max_iter)
-            self._tol.assign(0.0 if tol is None else tol)
+            self._tol.assign(-1.0 if tol is None else tol)
 
 
 def _innermost(

@@ -349,3 +349,20 @@ class TestJitter:
         assert float(deq.metrics[0].result()) >= 1
         deq.solver = solvers.FixedPointIteration(max_iter=2)
         deq(INPUTS, training=True)
+
+
+@pytest.mark.parametrize("regime", ["eager", "graph"], indirect=True)
+def test_without_a_tolerance_an_exact_equilibrium_does_not_stop_a_solve(regime):
+    """f(0) = 0: the residual is 0 from the first evaluation on."""
+    deq = layers.DEQ(TanhCell(2), solvers.FixedPointIteration(6, None), name="deq")
+    deq.build((None, 3))
+    for weight in deq.cell.weights:
+        weight.assign(tf.zeros_like(weight))
+
+    @regime
+    def count(inputs):
+        with layers.SolveScope(deq) as scope:
+            deq(inputs)
+        return scope.solutions["deq"].num_evaluations
+
+    np.testing.assert_array_equal(count(tf.constant(INPUTS)), 6)

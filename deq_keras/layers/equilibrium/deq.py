@@ -532,10 +532,10 @@ class DEQ(keras.layers.Layer):
             mask = keras_masks(inputs)
         mask = cell_problem.single_mask(mask)
         inputs = cell_problem.cast_floating(self.cell.compute_dtype, inputs)
+        inputs, is_current = self._trace_version.check(
+            self.name, inputs, self._budget.is_in_file
+        )
         inputs, is_usable = nonfinite.zero_nonfinite_samples(inputs)
-        # An eager call reads the components now, and files keep theirs.
-        if not (tf.executing_eagerly() or self._budget.is_in_file):
-            is_usable = self._trace_version.usable(self.name, is_usable, inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
         # TensorFlow never frees the graph of a training step, whose gradient functions
         # hold the problem. They must not keep the layer alive.
@@ -545,7 +545,7 @@ class DEQ(keras.layers.Layer):
             self.inject(inputs, mask, training),
             mask,
             has_rows=lambda: rows(call, training),
-            is_usable=is_usable,
+            is_usable=is_current if is_usable is None else is_usable,
         )
 
     def request(

@@ -137,6 +137,30 @@ def may_record_gradients() -> bool:
     return bool(record.could_possibly_record())
 
 
+def run_with(tensors: list[tf.Tensor], update: Callable[[], None]) -> list[tf.Tensor]:
+    """Calls a function that updates variables, and returns tensors that need it.
+
+    TensorFlow differentiates a function that is called in eager mode in a graph of
+    which it runs what the gradients need. It has no public name.
+
+    Args:
+        tensors: List of tensors, such as gradients.
+        update: Function without arguments.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    if tf.executing_eagerly() or not getattr(graph, "name", "").startswith(
+        "__backward"
+    ):
+        update()
+        return tensors
+    num_operations = len(graph.get_operations())
+    update()
+    operations = graph.get_operations()[num_operations:]
+    updates = [one for one in operations if one.type.startswith("Assign")]
+    with tf.control_dependencies(updates):
+        return [tf.identity(tensor) for tensor in tensors]
+
+
 def watch_variables() -> AbstractContextManager:
     """Returns a scope that collects trainable variables as they are read.
 

@@ -11,6 +11,7 @@ from deq_keras import solvers
 from deq_keras.core import nonfinite
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.graphs import is_in_control_flow
+from deq_keras.core.internals import run_with
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointFunction, FixedPointProblem
 from deq_keras.core.serialization import Config
@@ -110,13 +111,15 @@ class ImplicitGradient(EquilibriumGradient):
                     FixedPointProblem(function, constant),
                     SolveRequest(constant, loop=LoopOptions(records_trace=False)),
                 )
-                if is_recorded and record_adjoint is not None:
-                    record_adjoint(adjoint_report(linearization, constant, adjoint))
                 leaves = zip(tree.flatten(adjoint.value), value, strict=True)
-                return [
+                slopes = [
                     nonfinite.with_overflow(adjoint, tf.cast(leaf, output.dtype))
                     for leaf, output in leaves
                 ]
+                if is_recorded and record_adjoint is not None:
+                    report = adjoint_report(linearization, constant, adjoint)
+                    slopes = run_with(slopes, lambda: record_adjoint(report))
+                return slopes
 
             return [*map(tf.identity, value)], backward
 

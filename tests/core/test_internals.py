@@ -57,6 +57,24 @@ def test_a_gradient_belongs_to_its_operation(regime):
     np.testing.assert_array_equal(regime(slopes)(tf.constant(1.0)), [3.0, 3.0])
 
 
+def test_updates_run_with_the_gradient_of_a_function():
+    count = tf.Variable(0.0)
+
+    def twice(x):
+        def backward(cotangent):
+            return internals.run_with([2 * cotangent], lambda: count.assign_add(1.0))
+
+        return internals.record_gradient([x], backward)[0]
+
+    x = tf.constant(1.0)
+    for function in (twice, tf.function(twice)):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        assert tape.gradient(y, x) == 2.0
+    assert count == 2.0
+
+
 def test_functions_run_as_they_were_traced():
     def optimizer_is_off():
         options = context.context().function_call_options.config_proto_serialized

@@ -12,6 +12,7 @@ from keras import tree
 from deq_keras.core.fingerprint import Fingerprint, fingerprint
 from deq_keras.core.internals import (
     as_traced,
+    entry_layer,
     flatten_layers,
     keras_masks,
     own_losses,
@@ -32,7 +33,8 @@ class EagerCalls:
     traces a function, and later calls run it while all that they compute with is as it
     was (see `fingerprint`). After a change, another one is traced. Cells whose Python
     code does more than compute run operation by operation. So does everything under
-    `tf.config.run_functions_eagerly(True)`.
+    `tf.config.run_functions_eagerly(True)` and in models compiled with
+    `run_eagerly=True`.
 
     Args:
         layer: The `DEQ` layer, which owns this object.
@@ -71,6 +73,7 @@ class EagerCalls:
         if not tf.executing_eagerly() or (
             self._num_changes > _MOST_CHANGES
             or tf.config.functions_run_eagerly()
+            or getattr(entry_layer(layer), "run_eagerly", False)
             or tf.distribute.has_strategy()
             or stateless_scope() is not None
             or not (scope is None or type(scope) is SolveScope)

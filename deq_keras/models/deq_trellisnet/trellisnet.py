@@ -182,10 +182,15 @@ class TrellisNetCausalLM(LanguageCausalLM):
     backbone_cls = TrellisNetBackbone
 
     def __init__(
-        self, backbone: keras.Model, *, auxiliary_weight: float = 0.1, **kwargs: Any
+        self,
+        backbone: keras.Model,
+        preprocessor: keras.layers.Layer | None = None,
+        *,
+        auxiliary_weight: float = 0.1,
+        **kwargs: Any,
     ) -> None:
         auxiliary_weight = check_non_negative("auxiliary_weight", auxiliary_weight)
-        super().__init__(backbone, **kwargs)
+        super().__init__(backbone, preprocessor, **kwargs)
         self.auxiliary_weight = auxiliary_weight
 
     def token_losses(self, token_ids: Any, targets: Any) -> Any:

@@ -186,6 +186,30 @@ def test_gradients_of_repeated_calls(gradient):
             np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
+def test_metrics_of_the_adjoint_solve():
+    deq = layers.DEQ(Cell(), "anderson", "implicit", None, name="deq")
+    inputs = tf.constant(X)
+    found = []
+    for _ in range(3):
+        for metric in deq.metrics:
+            metric.reset_state()
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            loss = tf.reduce_sum(deq(inputs, training=True))
+        tape.gradient(loss, inputs)
+        found.append([float(metric.result()) for metric in deq.metrics])
+    assert _is_compiled(deq) and found[0][4] > 1  # Evaluations.
+    np.testing.assert_allclose(found[1:], found[:1] * 2, rtol=1e-4)
+
+
+def test_models_that_run_eagerly_run_operation_by_operation(capsys):
+    deq = layers.DEQ(Cell(), solvers.FixedPointIteration(5, None))
+    model = keras.Sequential([keras.Input((4,)), deq])
+    model.compile("sgd", "mse", run_eagerly=True)
+    model.fit(X, X, epochs=4, verbose=0)
+    assert not _is_compiled(deq)
+
+
 class Prints(Cell):
     def call(self, state, injection):
         print("call")

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import deq_keras
 from benchmarks import (
+    eager_calls,
     gpu_programs,
     gradients,
     measuring,
@@ -136,6 +137,14 @@ def test_solvers():
     for name in solvers.SOLVERS:
         assert results["solve"][f"{name}, NFE 6"]["median"] > 0
         assert results["train"][name].median > 0
+
+
+@pytest.mark.slow
+def test_eager_calls():
+    results = eager_calls.calls(EFFORT, width=2, batches=(3,), max_iter=3)
+    assert len(results) == 2 * len(eager_calls.SOLVERS)
+    for ratios in results.values():
+        assert all(ratio.median > 0 for ratio in ratios.values())
 
 
 @pytest.mark.slow

@@ -54,8 +54,11 @@ def _op_by_op(call):
         tf.config.run_functions_eagerly(False)
 
 
+MEASUREMENTS = {"calls": calls}
+
+
 def main(argv=None):
-    return measuring.run("eager_calls", __doc__, {"calls": calls}, argv)
+    return measuring.run("eager_calls", __doc__, MEASUREMENTS, argv)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ nothing but compute.
    function reads the values of variables when it runs.
 2. Code of TensorFlow, Keras, NumPy and this library is trusted. Other code is read: it
    may name trusted modules, plain values, and functions to which the same applies.
-3. Code that names anything else, such as `print`, a generator or most of the standard
-   library, has no fingerprint.
+3. For code that names anything else, such as `print`, a generator or most of the
+   standard library, the result is `None`.
 """
 
 import builtins
@@ -71,12 +71,12 @@ class _Unknown(Exception):
 
 
 def fingerprint(*roots: Any) -> Fingerprint | None:
-    """Returns the fingerprint of objects, or `None` if they have none."""
+    """Returns the fingerprint of objects, or `None` if it cannot be known."""
     reader = _Reader()
     try:
         for root in roots:
             reader.visit(root)
-    except (_Unknown, RecursionError):
+    except Exception:  # Objects of others may raise anything when they are read.
         return None
     return Fingerprint(tuple(reader.parts), tuple(reader.objects))
 

@@ -24,6 +24,9 @@ from deq_keras.layers.equilibrium.solve_scope import SolveScope
 # A layer that changes more often runs operation by operation.
 _MOST_CHANGES = 8
 
+# Calls of further shapes run operation by operation.
+_MOST_FUNCTIONS = 16
+
 
 class EagerCalls:
     """Runs eager calls of a `DEQ` layer that repeat as compiled functions.
@@ -84,6 +87,8 @@ class EagerCalls:
         if not training:
             request = layer._budget.request(None, max_iter, tol, scope)
             budget = request.max_iter, request.tol
+            if isinstance(request.tol, float):  # In float64, as the solver has it.
+                budget = request.max_iter, tf.constant(request.tol, "float64")
             max_iter = tol = None
         elif tf.is_tensor(max_iter) or tf.is_tensor(tol):
             return None
@@ -111,6 +116,8 @@ class EagerCalls:
             self._functions[key] = None  # The next one is compiled.
             return None
         if self._functions[key] is None:
+            if sum(map(bool, self._functions.values())) >= _MOST_FUNCTIONS:
+                return None
             function, losses = self._function(values), _losses(layer)
             counts = [len(one) for one in losses]
             function.get_concrete_function(tensors)
@@ -149,7 +156,8 @@ class EagerCalls:
 
 
 def _run(function: Callable, tensors: Nest) -> Any:
-    with as_traced():  # Then the bits are the same as in the first call.
+    # The graph optimizer would change the last bits of repeated calls.
+    with as_traced():
         return function(tensors)
 
 

@@ -16,6 +16,7 @@ from keras import ops
 
 from deq_keras import layers, solvers
 from deq_keras.core.fingerprint import fingerprint
+from deq_keras.layers.equilibrium import eager_calls
 
 X = np.random.RandomState(0).normal(size=(3, 4)).astype("float32")
 SCALE = 0.5
@@ -322,6 +323,25 @@ def _read_scale():
 )
 def test_code_without_a_fingerprint(code):
     assert fingerprint(code) is None
+
+
+def test_code_that_cannot_be_read_has_no_fingerprint():
+    def code():
+        return missing  # Its closure is empty.
+
+    if False:
+        missing = 1
+    assert fingerprint(code) is None
+
+
+def test_the_number_of_functions_is_limited(monkeypatch):
+    monkeypatch.setattr(eager_calls, "_MOST_FUNCTIONS", 2)
+    deq = layers.DEQ(layers.TransformerCell(4, 2, intermediate_dim=4))
+    for length in (2, 3, 4, 5):
+        inputs = np.ones((1, length, 4), "float32")
+        for _ in range(3):
+            np.testing.assert_array_equal(deq(inputs), _op_by_op(deq, inputs))
+    assert sum(map(bool, deq._eager_calls._functions.values())) == 2
 
 
 def test_fingerprints_see_through_wrappers(monkeypatch):

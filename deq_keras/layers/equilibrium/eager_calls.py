@@ -27,6 +27,9 @@ _MOST_CHANGES = 8
 # Calls of further shapes run operation by operation.
 _MOST_FUNCTIONS = 16
 
+# Concrete functions are looked up by TensorFlow for further batch sizes.
+_MOST_SHAPES = 64
+
 
 class EagerCalls:
     """Runs eager calls of a `DEQ` layer that repeat as compiled functions.
@@ -99,28 +102,35 @@ class EagerCalls:
         if self._fingerprint is None or current.parts != self._fingerprint.parts:
             self._num_changes += self._fingerprint is not None
             self._fingerprint, self._functions = current, {}
-        tensors = tree.map_structure(
-            lambda leaf: None if leaf is None else tf.convert_to_tensor(leaf),
-            (inputs, initial_state, mask, *budget),
-        )
+        arguments = inputs, initial_state, mask, *budget
+        leaves = [
+            None if leaf is None else tf.convert_to_tensor(leaf)
+            for leaf in tree.flatten(arguments)
+        ]
+        shapes = [None if leaf is None else tuple(leaf.shape) for leaf in leaves]
+        structure = tree.map_structure(lambda _: 0, arguments)
         values = training, max_iter, tol, is_differentiated, scope is not None
         key = (
             values,
             layer._trace_version.number,
             layer.compute_dtype,
             keras.config.floatx(),
-            *map(_spec, tree.flatten(tensors)),
-            repr(tree.map_structure(lambda _: 0, tensors)),
+            *(leaf is not None and leaf.dtype for leaf in leaves),
+            *(shape and (len(shape), shape[1:]) for shape in shapes),
+            repr(structure),
         )
         if key not in self._functions:
             self._functions[key] = None  # The next one is compiled.
             return None
+        tensors = [leaf for leaf in leaves if leaf is not None]
         if self._functions[key] is None:
             if sum(map(bool, self._functions.values())) >= _MOST_FUNCTIONS:
                 return None
-            function, losses = self._function(values), _losses(layer)
+            is_given = [leaf is not None for leaf in leaves]
+            function = self._trace(values, structure, is_given)
+            losses = _losses(layer)
             counts = [len(one) for one in losses]
-            function.get_concrete_function(tensors)
+            function.get_concrete_function(*tensors)
             traced = fingerprint(layer.cell, type(layer))
             has_effects = traced is None or traced.parts != current.parts
             for one, count in zip(losses, counts, strict=True):
@@ -129,15 +139,19 @@ class EagerCalls:
             if has_effects:
                 self._num_changes = _MOST_CHANGES + 1
                 return None
-            self._functions[key] = function
-        return functools.partial(_run, self._functions[key], tensors)
+            self._functions[key] = _Function(function)
+        return functools.partial(self._functions[key], tensors, (*shapes,))
 
-    def _function(self, values: tuple) -> Any:
+    def _trace(self, values: tuple, structure: Nest, is_given: list[bool]) -> Any:
+        """Returns a function of the leaves that are given; the others are `None`."""
         layer = self._layer
 
-        def run(tensors: Nest) -> Any:
+        def run(*tensors: tf.Tensor) -> Any:
             owner: Any = layer()
-            inputs, initial_state, mask, max_iter, tol = tensors
+            rest = iter(tensors)
+            leaves = [next(rest) if one else None for one in is_given]
+            arguments: Any = tree.pack_sequence_as(structure, leaves)
+            inputs, initial_state, mask, max_iter, tol = arguments
             training, *fixed, is_differentiated, is_recorded = values
             budget = fixed if training else (max_iter, tol)
             scope = SolveScope(owner) if is_recorded and not training else None
@@ -155,18 +169,28 @@ class EagerCalls:
         return tf.function(run, autograph=False, reduce_retracing=True)
 
 
-def _run(function: Callable, tensors: Nest) -> Any:
-    # The graph optimizer would change the last bits of repeated calls.
-    with as_traced():
-        return function(tensors)
+class _Function:
+    """Calls the concrete functions of a `tf.function` of tensors.
+
+    A `tf.function` finds its concrete function anew in each call, which takes longer
+    than a small solve.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self._concrete: dict[tuple, Any] = {}
+
+    def __call__(self, tensors: list[tf.Tensor], shapes: tuple) -> Any:
+        concrete = self._concrete.get(shapes)
+        if concrete is None:
+            concrete = self.function.get_concrete_function(*tensors)
+            if len(self._concrete) < _MOST_SHAPES:
+                self._concrete[shapes] = concrete
+        # The graph optimizer would change the last bits of repeated calls.
+        with as_traced():
+            return concrete(*tensors)
 
 
 def _losses(layer: Any) -> list[list]:
     """Returns the lists to which the layers of a cell add losses."""
     return [own_losses(one) for one in flatten_layers(layer)]
-
-
-def _spec(leaf: Any) -> Any:
-    if leaf is None:
-        return None
-    return leaf.dtype, len(leaf.shape), tuple(leaf.shape[1:])

@@ -77,7 +77,7 @@ def test_repeated_calls_start_few_kernels():
         np.testing.assert_array_equal(deq(X[:size]), before[:size])
     assert len(deq._eager_calls._functions) == 1
     (function,) = deq._eager_calls._functions.values()
-    assert function.experimental_get_tracing_count() <= 2
+    assert function.function.experimental_get_tracing_count() <= 2
 
 
 class Other(Cell):

@@ -1,3 +1,5 @@
+"""Proximal activations solve their inclusions and have the right derivatives."""
+
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,3 +1,5 @@
+"""`EquilibriumDiagnostics` logs radii and norms, and warns about bad states."""
+
 import contextlib
 import warnings
 

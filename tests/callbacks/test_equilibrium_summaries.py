@@ -1,3 +1,5 @@
+"""`EquilibriumSummaries` writes summaries of finite samples for TensorBoard."""
+
 import collections
 import importlib.util
 

@@ -1,3 +1,5 @@
+"""`StepSizeTuning` sets the step size with which the model predicts."""
+
 import keras
 import numpy as np
 import pytest

@@ -1,3 +1,5 @@
+"""Metrics of sequences count positions and samples by their weights."""
+
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,3 +1,5 @@
+"""`DEQTransformer` tasks: probabilities, generation, padding, exports and presets."""
+
 import keras
 import keras_hub
 import numpy as np

@@ -1,3 +1,5 @@
+"""The preprocessor of `DEQTransformer` tasks turns text into ids and back."""
+
 import keras
 import keras_hub
 import numpy as np

@@ -1,3 +1,5 @@
+"""MDEQ models: sizes of the publication, raw pixels, files and presets."""
+
 import keras
 import numpy as np
 import pytest

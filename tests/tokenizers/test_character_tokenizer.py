@@ -1,3 +1,5 @@
+"""`CharacterTokenizer` restores text, also from its saved vocabulary."""
+
 import json
 
 import keras

@@ -1,3 +1,5 @@
+"""Console commands print results, or a one-line error and an exit status."""
+
 import errno
 import io
 import json

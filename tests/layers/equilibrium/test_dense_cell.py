@@ -1,3 +1,5 @@
+"""`DenseCell` computes its formula and starts with its spectral radius."""
+
 import keras
 import numpy as np
 import pytest

@@ -1,3 +1,5 @@
+"""`AdaptiveEmbedding` computes the reference's vectors and gradients."""
+
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,3 +1,5 @@
+"""`AdaptiveSoftmax` computes the reference's losses, gradients and tied weights."""
+
 import keras
 import numpy as np
 import pytest

@@ -1,3 +1,5 @@
+"""`MixtureSoftmax` is the mixture that it documents."""
+
 import numpy as np
 import pytest
 import tensorflow as tf

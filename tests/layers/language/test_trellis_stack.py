@@ -1,3 +1,5 @@
+"""`TrellisStack` equals explicit loops, also with recomputed levels."""
+
 import numpy as np
 import pytest
 import tensorflow as tf

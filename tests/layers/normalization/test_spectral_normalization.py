@@ -1,3 +1,5 @@
+"""`SpectralNormalization` bounds the norm of the linear map that a layer computes."""
+
 import keras
 import numpy as np
 import pytest

@@ -1,3 +1,5 @@
+"""Heads of an MDEQ compute logits of images of any size in float32."""
+
 import keras
 import numpy as np
 import pytest

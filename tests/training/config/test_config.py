@@ -1,3 +1,5 @@
+"""Configs merge variants, overrides and components as documented."""
+
 import pytest
 
 from training.config import reading as configs

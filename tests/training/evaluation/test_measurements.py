@@ -1,3 +1,5 @@
+"""`evaluate` and the report show what direct solves and Keras measure."""
+
 import json
 import types
 

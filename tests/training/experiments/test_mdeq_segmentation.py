@@ -1,3 +1,5 @@
+"""The experiment `mdeq_segmentation`: scores, exports and starting weights."""
+
 import copy
 
 import keras

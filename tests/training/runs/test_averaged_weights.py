@@ -1,3 +1,5 @@
+"""Saved models hold averaged weights; the best one has the score of its epoch."""
+
 import keras
 import numpy as np
 import pytest

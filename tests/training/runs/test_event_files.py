@@ -1,3 +1,5 @@
+"""Event files hold hyperparameters and each epoch once."""
+
 import math
 
 import pytest

@@ -1,3 +1,5 @@
+"""A work directory survives killed processes and rejects a changed config."""
+
 import os
 import subprocess
 import sys

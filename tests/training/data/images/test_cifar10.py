@@ -1,3 +1,5 @@
+"""CIFAR-10 is read from its file and TensorFlow Datasets; bad arrays raise."""
+
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds

@@ -1,3 +1,5 @@
+"""The split of the digits is fixed, stratified and complete."""
+
 import numpy as np
 
 from training.data import images as datasets

@@ -1,3 +1,5 @@
+"""ImageNet is read from TensorFlow Datasets; missing and corrupt files are named."""
+
 import pytest
 import tensorflow_datasets as tfds
 

@@ -1,3 +1,5 @@
+"""Crops and mirrors of a stream are windows of its images."""
+
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,3 +1,5 @@
+"""Random windows, crops and mirrors of images follow their distributions."""
+
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,3 +1,5 @@
+"""Cityscapes is read with the ids of training; wrong labels and sizes raise."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""Augmentation moves labels with their images, and draws all crops and scales."""
+
 import functools
 
 import numpy as np

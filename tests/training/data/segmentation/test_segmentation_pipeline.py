@@ -1,3 +1,5 @@
+"""Resumed crops equal uninterrupted ones; evaluation keeps all images."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""Drawn shapes depend on their index; their edges are ignored."""
+
 import numpy as np
 
 from training.data import segmentation

@@ -1,3 +1,5 @@
+"""A corpus is read from its standard layouts and cut into contiguous parts."""
+
 import numpy as np
 import pytest
 

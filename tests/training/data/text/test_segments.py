@@ -1,3 +1,5 @@
+"""Streams of segments are the text, in order, in each epoch."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""Tokenizers of a corpus: their ids, and a cache per vocabulary."""
+
 import json
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""`WordTokenizer` splits, lowers and counts words as Python does."""
+
 import keras
 import numpy as np
 import pytest

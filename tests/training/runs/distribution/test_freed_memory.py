@@ -1,3 +1,5 @@
+"""Memory that threads free stays with the process."""
+
 import os
 import platform
 import subprocess

@@ -98,18 +98,18 @@ def _quietest(calls, effort, workers):
         if attempt:
             time.sleep(10.0)  # Others may end meanwhile.
         rounds, start = [], time.perf_counter()
-        before = _processor_seconds(workers)
+        before = processor_seconds(workers)
         while (
             len(rounds) < effort.min_rounds
             or time.perf_counter() - start < effort.seconds
         ):
             rounds.append([_seconds(call) for call in calls])
-        others = _other_processors(before, _processor_seconds(workers))
-        if others is None:
+        used = other_processors(before, processor_seconds(workers))
+        if used is None:
             return np.array(rounds).T, None
-        if others < least:
-            best, least = np.array(rounds).T, others
-        if others <= effort.tolerated:
+        if used < least:
+            best, least = np.array(rounds).T, used
+        if used <= effort.tolerated:
             break
     return best, least
 
@@ -122,11 +122,22 @@ def _seconds(call):
     return time.perf_counter() - start
 
 
+def repeat(call, seconds):
+    """Returns the mean seconds of a call that is repeated for some seconds."""
+    count, start = 0, time.perf_counter()
+    while not count or time.perf_counter() - start < seconds:
+        call()
+        count += 1
+    if tf.config.list_logical_devices("GPU"):
+        tf.test.experimental.sync_devices()
+    return (time.perf_counter() - start) / count
+
+
 def _duration(seconds, others):
     return Duration(*spread(1e3 * seconds).values(), len(seconds), others)
 
 
-def _processor_seconds(workers):
+def processor_seconds(workers):
     """Returns busy seconds of the machine, of our processes, and the time, or `None`.
 
     `None` where the system has no `/proc`.
@@ -146,7 +157,7 @@ def _processor_seconds(workers):
     return busy / per_second, own / per_second, time.monotonic()
 
 
-def _other_processors(before, after):
+def other_processors(before, after):
     """Returns the mean number of processors that other processes used, or `None`."""
     if before is None:
         return None

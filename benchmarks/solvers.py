@@ -1,18 +1,15 @@
-"""Measures solves and training steps over f itself, and beside torchdeq.
+"""Measures solves and training steps over f itself.
 
 Every number is a ratio of two times of one run, because times drift between machines
 and hours: a solve over as many compiled calls of f, a training step over the calls that
-it cannot avoid, our calls over torchdeq's, a compact solve over the masked loop. The
-unrolled gradient is the control of memory, which must grow.
+it cannot avoid, a compact solve over the masked loop. The unrolled gradient is the
+control of memory, which must grow.
 
-NumPy draws the weights and inputs of the three workloads, so that torchdeq can use the
-same ones.
+NumPy draws the weights and inputs of the workloads, so that `peers` can use the same
+ones.
 """
 
 import functools
-import importlib.util
-import tempfile
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -135,6 +132,20 @@ def _tiny_mlp(random, dtype, batch=4096, hidden=50):
     return block, weights, injection, _target(injection.shape)
 
 
+def _dense(random, dtype, batch=64, width=32, rate=0.9):
+    """A dense layer whose Lipschitz constant is the rate.
+
+    f(z, x) = tanh(z W + b + x), W orthogonal times the rate
+    """
+    state, injected = (keras.Input((width,), dtype=dtype) for _ in range(2))
+    outputs = ops.tanh(keras.layers.Dense(width, dtype=dtype)(state) + injected)
+    orthogonal, _ = np.linalg.qr(random.randn(width, width))
+    weights = {"kernel": rate * orthogonal, "bias": np.zeros(width)}
+    injection = 0.1 * random.randn(batch, width)
+    block = keras.Model([state, injected], outputs)
+    return block, weights, injection, _target(injection.shape)
+
+
 def _target(shape):
     return np.random.RandomState(9).randn(*shape)
 
@@ -143,8 +154,10 @@ _BLOCKS = {
     "transformer_layer": _transformer_layer,
     "conv_block": _conv_block,
     "tiny_mlp": _tiny_mlp,
+    "dense": _dense,
 }
-WORKLOADS = tuple(_BLOCKS)
+# Dense states are measured beside peers.
+WORKLOADS = tuple(name for name in _BLOCKS if name != "dense")
 SIZES = {
     # For two processors.
     "default": {},
@@ -397,7 +410,7 @@ def memory(effort, names=WORKLOADS, sizes=None, memory_budgets=_MEMORY_BUDGETS):
     results = {}
     for name in names:
         make = functools.partial(
-            training_step, build(name, sizes), jit_compile=_has_gpu()
+            training_step, build(name, sizes), jit_compile=has_gpu()
         )
         results[name] = {
             solver: measuring.peaks(
@@ -409,72 +422,7 @@ def memory(effort, names=WORKLOADS, sizes=None, memory_budgets=_MEMORY_BUDGETS):
     return results
 
 
-def torchdeq(
-    effort, names=WORKLOADS, sizes=None, budgets=_BUDGETS, step_budget=_STEP_BUDGET
-):
-    """Returns our times over torchdeq's, where it is installed; see `times`.
-
-    Both libraries take turns, so that a drifting clock cancels. On a GPU, XLA compiles
-    our calls, as Keras does there by default.
-    """
-    if not all(map(importlib.util.find_spec, ("torch", "torchdeq"))):
-        return "torch and torchdeq are not installed: pip install -e '.[benchmark]'"
-    results = {"versions": measuring.in_fresh_process(_peer, call="versions")}
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            workload = build(name, sizes)
-            work = {"name": name, "path": str(Path(folder) / f"{name}.npz")}
-            np.savez(work["path"], **workload.arrays)
-            with measuring.Worker() as peer:
-                results[name] = in_turns(
-                    workload, peer, work, budgets, step_budget, effort
-                )
-    return results
-
-
-def _peer(call, **arguments):
-    """Calls a function of `torchdeq_peer`: only a worker imports torch."""
-    from . import torchdeq_peer
-
-    return getattr(torchdeq_peer, call)(**arguments)
-
-
-def in_turns(workload, peer, work, budgets, step_budget, effort):
-    """Returns our times over torchdeq's, by kind of call, solver and budget.
-
-    `peer` is a `measuring.Worker`, and `work` are arguments of its calls. See `times`.
-    """
-
-    def ratio(ours, call, **request):
-        theirs = functools.partial(peer, _peer, call=call, **work, **request)
-        return compare(ours, theirs, effort, workers=(peer,))
-
-    on_gpu = _has_gpu()
-    return {
-        "evaluate": ratio(CompiledCell(workload, on_gpu).evaluate, "evaluate"),
-        "solve": {
-            f"{solver}, NFE {budget}": ratio(
-                compiled_solve(workload, solver, budget, on_gpu),
-                "solve",
-                solver=solver,
-                budget=budget,
-            )
-            for solver in SOLVERS
-            for budget in budgets
-        },
-        "train": {
-            solver: ratio(
-                training_step(workload, solver, step_budget, on_gpu),
-                "step",
-                solver=solver,
-                budget=step_budget,
-            )
-            for solver in (*SOLVERS, UNROLLED)
-        },
-    }
-
-
-def _has_gpu():
+def has_gpu():
     return bool(tf.config.list_logical_devices("GPU"))
 
 
@@ -546,7 +494,6 @@ MEASUREMENTS = {
     "times": times,
     "xla": lambda effort, names, sizes: times(effort, names, sizes, jit_compile=True),
     "memory": memory,
-    "torchdeq": torchdeq,
     "compaction": compaction,
 }
 

@@ -1,11 +1,8 @@
-"""The calls of torchdeq that `solvers.torchdeq` measures, in a separate process.
+"""The calls of torchdeq that `peers` measures, in a separate process.
 
 The process reads weights and inputs from a file. It uses a GPU if torch finds one, with
 TensorFlow's default precision of products, TF32.
 """
-
-import functools
-import importlib.metadata
 
 import numpy as np
 import torch
@@ -79,6 +76,10 @@ def _tiny_mlp(state, injection, p):
     return hidden @ p["output_kernel"] + p["output_bias"]
 
 
+def _dense(state, injection, p):
+    return torch.tanh(state @ p["kernel"] + p["bias"] + injection)
+
+
 def _layer_norm(inputs, p, name):
     scale, shift = p[f"{name}_scale"], p[f"{name}_shift"]
     return functional.layer_norm(inputs, scale.shape, scale, shift, _EPSILON)
@@ -93,78 +94,72 @@ _FUNCTIONS = {
     "transformer_layer": _transformer_layer,
     "conv_block": _conv_block,
     "tiny_mlp": _tiny_mlp,
+    "dense": _dense,
 }
 
 
-def versions():
-    """Returns the versions of torch and torchdeq, torch's threads and its device."""
-    versions = {key: importlib.metadata.version(key) for key in ("torch", "torchdeq")}
-    threads = torch.get_num_threads()
-    return {**versions, "threads": threads, "device": _DEVICE.type}
+def make(name, path, library, kind, solver=None, budget=None, tol=0.0):
+    """Returns a call without arguments, for a workload whose arrays are in a file.
 
+    Args:
+        name: Name of a workload.
+        path: File of `numpy.savez`.
+        library: `"torchdeq"`.
+        kind: `"evaluate"`: f at the start. `"solve"`: a solve. `"step"`: the gradients
+            of mean((z - target)^2) for all weights. Both solves have the budget.
+        solver: Name of a solver, or `"unrolled"`.
+        budget: Evaluations of f.
+        tol: Tolerance of a solve. 0: the whole budget is spent.
 
-def evaluate(name, path):
-    """Evaluates f once, for a workload whose arrays are in a file of `numpy.savez`."""
-    function, _, start, _ = _load(name, path)
-    with torch.no_grad():
-        function(start)
-    _wait()
-
-
-def solve(name, path, solver, budget):
-    """Solves with an exact budget; see `evaluate`.
-
-    Raises:
-        RuntimeError: If torchdeq evaluates f another number of times.
+    Returns:
+        A function that returns a state as an array, or the loss.
     """
-    (function, _, start, _), count = _load(name, path), 0
+    del library
+    function, parameters, start, target = build(name, np.load(path))
+    if kind == "step":
+        deq = None if solver == "unrolled" else _deq(solver, budget)
 
-    def counted(state):
-        nonlocal count
-        count += 1
-        return function(state)
+    def call():
+        if kind == "step":
+            state = start
+            if deq is None:
+                for _ in range(budget):
+                    state = function(state)
+            else:
+                state = deq(function, state)[0][-1]
+            loss = (state - target).square().mean()
+            torch.autograd.grad(loss, list(parameters.values()))
+            result = loss.detach()
+        else:
+            with torch.no_grad():
+                result = function(start) if kind == "evaluate" else solve()
+        if _DEVICE.type == "cuda":
+            torch.cuda.synchronize()  # A call returns when its work is queued.
+        return _array(result)
 
-    with torch.no_grad():
-        torchdeq.solver.get_solver(_SOLVERS[solver])(
-            counted,
-            start,
-            max_iter=_max_iter(solver, budget),
-            tol=0.0,
-            stop_mode="rel",
+    def solve():
+        count = 0
+
+        def counted(state):
+            nonlocal count
+            count += 1
+            return function(state)
+
+        state, _, _ = torchdeq.solver.get_solver(_SOLVERS[solver])(
+            counted, start, max_iter=_max_iter(solver, budget), tol=tol, stop_mode="rel"
         )
-    _wait()
-    if count != budget:
-        raise RuntimeError(f"torchdeq evaluated f {count} times. Expected: {budget}.")
+        if count != budget and not tol:
+            raise RuntimeError(f"torchdeq evaluated f {count} times, not {budget}.")
+        return state
+
+    return call
 
 
-def step(name, path, solver, budget):
-    """Computes mean((z - target)^2) and the gradients of all weights.
-
-    Both solves have the budget. See `evaluate`.
-    """
-    function, parameters, state, target = _load(name, path)
-    if solver == "unrolled":
-        for _ in range(budget):
-            state = function(state)
-    else:
-        state = _deq(solver, budget)(function, state)[0][-1]
-    loss = (state - target).square().mean()
-    torch.autograd.grad(loss, list(parameters.values()))
-    _wait()
+def _array(result):
+    result = result.cpu().numpy()
+    return result.transpose(0, 2, 3, 1) if result.ndim == 4 else result
 
 
-def _wait():
-    """Waits until the GPU is done: a call returns when its work is queued."""
-    if _DEVICE.type == "cuda":
-        torch.cuda.synchronize()
-
-
-@functools.cache
-def _load(name, path):
-    return build(name, np.load(path))
-
-
-@functools.cache
 def _deq(name, num_evaluations):
     options = {}
     for side in ("f", "b"):

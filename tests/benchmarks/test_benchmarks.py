@@ -18,6 +18,7 @@ from benchmarks import (
     gradients,
     measuring,
     models,
+    peers,
     serving,
     solvers,
     time_to_accuracy,
@@ -157,13 +158,19 @@ def test_compaction():
         assert cost["median_evaluations"] < cost["most_evaluations"]
 
 
-def test_torchdeq():
-    if importlib.util.find_spec("torchdeq") is None:
-        pytest.skip("torchdeq is not installed.")
-    results = solvers.torchdeq(EFFORT, **TINY, budgets=(6,), step_budget=4)["tiny_mlp"]
-    for name in solvers.SOLVERS:
-        assert results["solve"][f"{name}, NFE 6"].median > 0
-        assert results["train"][name].denominator.median > 0
+@pytest.mark.slow
+def test_peers():
+    if not peers._installed(peers.LIBRARIES):
+        pytest.skip("No peer is installed.")
+    rows = ["dense 32 x 1"]
+    results = peers.calls(EFFORT, rows)["dense 32 x 1"]
+    for key in ("solve, anderson", "step, anderson"):
+        for name in peers._installed(["torchdeq", "jaxopt"]):
+            assert results[key]["ms"][name] > 0
+            assert results[key][f"XLA over {name}"]["median"] > 0
+    results = peers.tolerance(EFFORT, rows)["dense 32 x 1"]["anderson"]
+    assert results["largest residual"]["ours"] <= 1e-4
+    assert all(np.isfinite([*results["ms"].values()]))
 
 
 SIZES = {"hidden_dim": 40, "num_heads": 10, "intermediate_dim": 40, "length": 4}

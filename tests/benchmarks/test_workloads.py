@@ -1,4 +1,4 @@
-"""The workloads of the benchmarks, in Keras and in PyTorch."""
+"""The workloads of the benchmarks are the same in Keras, PyTorch and JAX."""
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ SIZES = {
     "transformer_layer": {"batch": 2, "length": 5, "width": 16, "inner": 24},
     "conv_block": {"batch": 2, "size": 4, "channels": 16},
     "tiny_mlp": {"batch": 3, "hidden": 7},
+    "dense": {"batch": 3, "width": 5},
 }
 
 
@@ -39,6 +40,8 @@ def test_cell_depends_on_state_injection_and_weights(workload):
         assert np.all(np.isfinite(gradient)) and np.any(gradient != 0)
 
 
+# PyTorch with CUDA warns on a machine without a driver.
+@pytest.mark.filterwarnings("ignore:CUDA initialization")
 def test_torch_function_equals_the_cell(workload):
     torch = pytest.importorskip("torch")
     pytest.importorskip("torchdeq")
@@ -52,3 +55,17 @@ def test_torch_function_equals_the_cell(workload):
         result = result.transpose(0, 2, 3, 1)
     expected = work.cell(tf.zeros_like(work.injection), work.injection)
     np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_jax_function_equals_the_cell(workload, tmp_path):
+    for package in ("jax", "jaxopt", "optimistix"):
+        pytest.importorskip(package)
+    from benchmarks import jax_peer
+
+    name, work, weights = workload
+    if name not in jax_peer._FUNCTIONS:
+        pytest.skip("JAX is not measured on it.")
+    np.savez(tmp_path / "work.npz", **{**work.arrays, **weights})
+    value = jax_peer.make(name, tmp_path / "work.npz", "jax", "evaluate")()
+    expected = work.cell(tf.zeros_like(work.injection), work.injection)
+    np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)

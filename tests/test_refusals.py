@@ -57,6 +57,11 @@ def _solve(**request):
     return solvers.Anderson(max_iter=8).solve(lambda z: 0.5 * z, request)
 
 
+def _within_scope(mode):
+    with keras.RematScope(mode=mode, output_size_threshold=1):
+        return _deq()(X)
+
+
 def _loop(**options):
     return _solve(loop=solvers.LoopOptions(**options))
 
@@ -136,6 +141,9 @@ def _load_monotone(**arguments):
 
 # A function, one of its arguments, and bad values of the argument.
 ROWS = [
+    (_within_scope, "mode", "full", "larger_than"),
+    (keras.layers.Bidirectional, "layer", _deq()),
+    (functools.partial(layers.DEQ, layers.DenseCell(3)), "max_iter", 5),
     (solvers.FixedPointIteration, "max_iter", 0, 2.5, True, tf.constant(3), 2**31),
     (solvers.FixedPointIteration, "tol", -1e-3, "small", NAN, tf.constant(-1.0)),
     (solvers.FixedPointIteration, "stop_mode", "relative"),

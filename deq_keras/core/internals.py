@@ -176,6 +176,18 @@ def has_forward_accumulator(tensors: list[tf.Tensor]) -> bool:
     return bool(forwardprop_util.pack_tangents(tensors).tangents)
 
 
+def remat_mode(layer: keras.layers.Layer) -> str | None:
+    """Returns the mode of the `keras.RematScope` that recomputes calls of a layer.
+
+    `"activations"` recomputes only the activation of a layer, which always works.
+    """
+    scope = layer._remat_mode
+    if scope is None or scope.mode == "activations":
+        return None
+    is_named = layer.name in (scope.layer_names or ())
+    return None if scope.mode == "list_of_layers" and not is_named else scope.mode
+
+
 def replace_input(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
     """Replaces an input of an operation. TensorFlow offers it only here."""
     operation._update_input(index, tensor)

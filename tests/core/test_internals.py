@@ -268,3 +268,19 @@ def test_functions_of_the_optimizer_are_forgotten():
     assert known.has_function(name)
     internals.forget_optimized_functions()
     assert not known.has_function(name)
+
+
+@pytest.mark.parametrize(
+    "scope, expected",
+    [
+        ({"mode": "full"}, "full"),
+        ({"mode": "activations"}, None),
+        ({"mode": "list_of_layers", "layer_names": ["dense"]}, "list_of_layers"),
+        ({"mode": "list_of_layers", "layer_names": ["other"]}, None),
+    ],
+)
+def test_scopes_that_recompute_are_seen(scope, expected):
+    with keras.RematScope(**scope):
+        layer = keras.layers.Dense(2, name="dense")
+    assert internals.remat_mode(layer) == expected
+    assert internals.remat_mode(keras.layers.Dense(2)) is None

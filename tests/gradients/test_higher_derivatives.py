@@ -101,7 +101,9 @@ def test_forward_mode_raises(gradient, training):
     inputs = tf.ones((2, 4))
     deq(inputs)
     with (
+        tf.GradientTape() as tape,  # The call seems to have a second derivative.
         tf.autodiff.ForwardAccumulator(inputs, tf.ones_like(inputs)),
         pytest.raises(NotImplementedError, match="jvp"),
     ):
+        tape.watch(inputs)
         deq(inputs, training=training)

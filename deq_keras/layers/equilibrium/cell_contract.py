@@ -14,10 +14,13 @@ from keras import tree
 from deq_keras.core import graphs
 from deq_keras.core.internals import (
     error_message,
+    flatten_layers,
     function_graph,
+    has_forward_accumulator,
     is_dtype_error,
     is_shape_error,
     own_value,
+    remat_mode,
 )
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, StateStructure, named_leaves
@@ -468,6 +471,51 @@ def _check_injection(cell: keras.layers.Layer, injection: Nest) -> None:
                 "out what is not used, and keep options as attributes of the cell. "
                 f"Received: {name}={leaf!r}."
             )
+
+
+def check_arguments(options: dict[str, Any]) -> None:
+    """Raises `ValueError` for options of a `DEQ` that belong to something else."""
+    for name in ("max_iter", "tol", "damping", "stop_mode"):
+        if name in options:
+            value = f"{name}={options[name]!r}"
+            raise ValueError(
+                f"`{name}` is an argument of the solver, not of DEQ. Use DEQ(cell, "
+                f"solver=deq_keras.solvers.FixedPointIteration({value})), or "
+                f"another solver. Received: {value}."
+            )
+    if "go_backwards" in options:
+        raise ValueError(
+            "A DEQ layer reads no sequence in an order, so it has no direction, and "
+            "`keras.layers.Bidirectional` cannot wrap it. Use the DEQ itself, or wrap "
+            f"a recurrent layer. Received: go_backwards={options['go_backwards']!r}."
+        )
+
+
+def check_recomputation(layer: keras.layers.Layer) -> None:
+    """Raises `ValueError` if Keras would recompute a `DEQ` or a part of its cell."""
+    for one in flatten_layers(layer):
+        mode = remat_mode(one)
+        if mode is not None:
+            raise ValueError(
+                "`keras.RematScope` cannot recompute a DEQ layer or a part of its "
+                "cell. Create them outside of the scope. An implicit gradient stores "
+                "no steps, and `UnrolledGradient(checkpoints=...)` or "
+                "`TruncatedGradient(..., checkpoints=...)` recomputes them. Received: "
+                f"{type(one).__name__} {one.name!r}, created in a scope with "
+                f"mode={mode!r}."
+            )
+
+
+def check_forward_mode(inputs: Nest) -> None:
+    """Raises `NotImplementedError` if a call is differentiated in forward mode."""
+    tensors = [leaf for leaf in tree.flatten(inputs) if isinstance(leaf, tf.Tensor)]
+    if has_forward_accumulator(tensors):
+        raise NotImplementedError(
+            "A DEQ layer has no forward mode: `tf.autodiff.ForwardAccumulator`, and "
+            "`keras.ops.jvp`, which uses it, cannot differentiate a custom gradient. "
+            "Use `tf.GradientTape`, or products of df/dz with vectors: "
+            "DEQ.problem(inputs).linearize(state).jvp."
+        )
 
 
 def refuse_noise(solver: FixedPointSolver) -> None:

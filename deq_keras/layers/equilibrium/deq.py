@@ -25,10 +25,9 @@ from deq_keras.core.random import (
 from deq_keras.core.request import check_request
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest, StateStructure, zero_padding
-from deq_keras.layers.equilibrium import cell_problem
+from deq_keras.layers.equilibrium import cell_contract, cell_problem
 from deq_keras.layers.equilibrium.budget import Budget, as_numbers
 from deq_keras.layers.equilibrium.cell_build import stateful_scope
-from deq_keras.layers.equilibrium.cell_contract import CellContract, refuse_noise
 from deq_keras.layers.equilibrium.controls import (
     Controls,
     PenaltyControls,
@@ -164,15 +163,8 @@ class DEQ(keras.layers.Layer):
         initial_state: str | Config | initial_states.InitialState = "cell",
         **kwargs: Any,
     ) -> None:
-        for name in ("max_iter", "tol", "damping", "stop_mode"):
-            if name in kwargs:
-                value = f"{name}={kwargs[name]!r}"
-                raise ValueError(
-                    f"`{name}` is an argument of the solver, not of DEQ. Use DEQ(cell, "
-                    f"solver=deq_keras.solvers.FixedPointIteration({value})), or "
-                    f"another solver. Received: {value}."
-                )
-        contract = CellContract(cell, self.inject)
+        cell_contract.check_arguments(kwargs)
+        contract = cell_contract.CellContract(cell, self.inject)
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = unquantized_policy(cell)
         super().__init__(**kwargs)
@@ -286,6 +278,7 @@ class DEQ(keras.layers.Layer):
 
     def build(self, inputs_shape: Nest, initial_state_shape: Nest = None) -> None:
         del initial_state_shape
+        cell_contract.check_recomputation(self)
         with stateful_scope():
             specs = self._input_dtypes.specs(inputs_shape, self.compute_dtype)
             state = self._contract.build(specs)
@@ -351,6 +344,7 @@ class DEQ(keras.layers.Layer):
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
     ) -> Nest:
+        cell_contract.check_forward_mode(inputs)
         is_eager = tf.executing_eagerly()
         if is_eager and not self._contract.has_checked_samples:
             self._contract.check_call(inputs, cell_problem.single_mask(mask))
@@ -438,7 +432,7 @@ class DEQ(keras.layers.Layer):
         if max_iter is not None or tol is not None:
             solver = self._budget.solver_of_training(max_iter, tol)
         if problem.mask is not None and solver.noise > 0:
-            refuse_noise(solver)
+            cell_contract.refuse_noise(solver)
         seed = None
         if components.initial_state.is_random:
             seed = next_seed(self.seed_generator)
@@ -566,7 +560,7 @@ class DEQ(keras.layers.Layer):
         state_seed = noise_seed = None
         if seed is not None:
             if problem.mask is not None and self.solver.noise > 0:
-                refuse_noise(self.solver)
+                cell_contract.refuse_noise(self.solver)
             state_seed, noise_seed = fold_in(seed, 0), fold_in(seed, 1)
         source, state = self.initial_state, request.initial_state
         if isinstance(state, str | initial_states.InitialState):

@@ -3,9 +3,9 @@
 Each library has a process of its own, and only one works at a time: in each round all
 take turns, in rotating order, with the same f and copied weights, in float32. Times are
 medians of the rounds in milliseconds; ratios are medians of the ratios in each round.
-What differs: libraries of JAX treat a batch as one system, with one mixing and one
-stop; torchdeq mixes for each sample and stops for the batch. The history of Anderson is
-4 here, 4 in jaxopt and 6 in torchdeq.
+Libraries of JAX treat a batch as one system, with one mixing and one stop; torchdeq
+mixes for each sample and stops for the batch. The history of Anderson is 4 here, 4 in
+jaxopt and 6 in torchdeq.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ LIBRARIES = {
     "optimistix": (("jax", "jaxopt", "optimistix"), "jax_peer"),
     "jax": (("jax", "jaxopt", "optimistix"), "jax_peer"),
 }
-# Their plain iteration only: optimistix has no other solver here, and JAX no library.
+# Take part in plain iteration only.
 _PLAIN = ("optimistix", "jax")
 ROWS = {
     "dense 32 x 1": ("dense", {"width": 32, "batch": 1}),
@@ -144,7 +144,7 @@ def _ours(workload, kind, solver, jit_compile, budget=_BUDGET, tol=0.0):
 
 
 def _in_turns(ours, peers, effort, processes):
-    """Returns times of all calls, and the ratios of ours to those of the peers.
+    """Returns times of all calls, and our times over the peers' times.
 
     Args:
         ours: Dict of calls in this process.

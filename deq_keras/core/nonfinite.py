@@ -11,6 +11,10 @@
   output is NaN. A finite output would hide that from the loss.
 * An adjoint that overflows in float16 is NaN, so that loss scaling skips the step.
 * Statistics ignore non-finite values. The fraction of converged samples shows them.
+
+A comparison with NaN is false, so conditions name what is good, as in `x < limit`, and
+are never negated: TensorFlow's graph optimizer turns `~(x < limit)` into `x >= limit`,
+which is false for NaN, too.
 """
 
 import functools

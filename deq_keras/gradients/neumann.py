@@ -83,8 +83,8 @@ class _BoundedSeries(FixedPointIteration):
         )
         first_term = structure.to_matrix(request.initial_state)
         # If a series ended, the result excludes the term that was too large.
-        has_ended = ~self._is_small(squared_norm(last_term), squared_norm(first_term))
-        value = where_rows(has_ended[:, 0], solution.point, solution.value)
+        is_small = self._is_small(squared_norm(last_term), squared_norm(first_term))
+        value = where_rows(is_small[:, 0], solution.value, solution.point)
         return solution._replace(value=value)
 
     def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> tf.Tensor:

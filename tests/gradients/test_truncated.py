@@ -123,6 +123,22 @@ def test_a_fraction_of_the_samples_takes_free_steps(share):
     np.testing.assert_allclose(slopes, np.where(is_free, 0.0, 0.25), rtol=1e-6)
 
 
+@pytest.mark.parametrize("size", [3, None], ids=["static", "open"])
+def test_a_fraction_of_few_samples_takes_free_steps_in_some_calls(size):
+    gradient = _truncated(2, 4, free_fraction=0.2)
+
+    @tf.function(input_signature=[tf.TensorSpec((size, 1)), tf.TensorSpec(2, "int32")])
+    def num_free(start, seed):
+        problem = solvers.FixedPointProblem(lambda z, u: 0.5 * z + u, start)
+        request = SolveRequest(start, seed=seed)
+        taken = gradient.solve(problem, request, ITERATION).solution.num_evaluations
+        return tf.reduce_sum(tf.cast(tf.equal(taken, 6), "int32"))
+
+    found = [num_free(tf.ones((3, 1)), tf.constant([i, 3])) for i in range(200)]
+    assert set(np.array(found)) == {0, 1}
+    assert abs(np.mean(found) - 0.6) < 0.14  # Four standard deviations.
+
+
 # States with and without positions.
 STATES = {"positions": (BATCH, 5, FEATURES), "vector": (BATCH, FEATURES)}
 

@@ -1,8 +1,8 @@
 """Private parts of TensorFlow and Keras that this package uses, each with its reason.
 
 They work with TensorFlow 2.21 and Keras 3.15.1; `.ci/run` also tests the oldest allowed
-versions. If another version changes one of them, `tests/core/test_internals.py` or, for
-`tf.vectorized_map`, `tests/core/test_graphs.py` fails first.
+versions. If another version changes one of them, the tests of a feature that uses it
+fail, or `tests/core/test_internals.py`.
 """
 
 import contextlib

@@ -145,6 +145,17 @@ def check_layer(make_layer, inputs, folder):
     check_save(make_layer, inputs, folder)
 
 
+def gradients(function, sources, cotangents=None):
+    """Returns the gradients of the result of a function for tensors and weights."""
+    sources = tree.map_structure(
+        lambda one: one.value if isinstance(one, keras.Variable) else one, sources
+    )
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        value = function()
+    return tape.gradient(value, sources, cotangents)
+
+
 def assert_close(actual, expected, tolerance):
     """Compares two nests, whatever their precision."""
     tree.assert_same_structure(actual, expected)

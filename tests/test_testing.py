@@ -37,6 +37,7 @@ BOARD_MASK = MASK[:, :3, None] & MASK[:, None, :2]
         slow(layers.BoardCell, (3,), MAPS, BOARD_MASK),
         slow(layers.TransformerCell, (4, 2, 6), SEQUENCES, MASK),
         slow(layers.MultiscaleCell, ((4, 4), 1, 2), SQUARES, None),
+        slow(layers.ResidualBlockCell, (4, 1, 2), SQUARES, None),
         slow(layers.MonotoneMultiscaleCell, ((2, 2),), MAPS[:, :2], None),
     ],
 )

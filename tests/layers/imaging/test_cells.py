@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import diagnostics, gradients, layers, serving, solvers
+from deq_keras import diagnostics, gradients, layers, solvers
 from deq_keras.testing import check_cell
-from tests import harness
 from tests.layers.formulas import convolve, normal, randomize, relu
 from tests.regimes import slow
 
@@ -132,28 +131,6 @@ def test_contract_with_a_noise_level():
     check_cell(lambda **dtype: _cell(channels=1, **dtype), inputs)
 
 
-PAIRS = [
-    *(("proximal", one) for one in OPERATORS),
-    *(
-        ("half quadratic", one)
-        for one in ("blur", "inpainting", "downsampling", "fourier", "matrix")
-    ),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "operator"), PAIRS[::4])
-def test_keras_layer(name, operator, tmp_path):
-    """Round trip, XLA, `fit`, mixed precision, files."""
-
-    def make(dtype=None):
-        keras.utils.set_random_seed(1)
-        solver = solvers.FixedPointIteration(max_iter=4, tol=None)
-        return layers.DEQ(_cell(name, operator, dtype), solver, seed=1)
-
-    harness.check_layer(make, _measurements(_cell(name, operator), 4), tmp_path)
-
-
 @pytest.mark.usefixtures("full_float32")
 def test_default_components():
     deq = layers.DEQ(_cell())
@@ -229,16 +206,6 @@ def test_norm_follows_the_weights_of_an_operator(regime, tmp_path):
     )
 
 
-def test_a_noise_level_is_an_input_of_fit():
-    inputs = [keras.Input(SHAPE), keras.Input(())]
-    solver = solvers.FixedPointIteration(max_iter=2)
-    deq = layers.DEQ(_cell(channels=1), solver, "phantom", seed=1)
-    model = keras.Model(inputs, deq(inputs))
-    model.compile("sgd", "mse", run_eagerly=True)
-    data = [normal((4, *SHAPE)), np.full(4, 0.1)]
-    assert np.isfinite(model.train_on_batch(data, normal((4, *SHAPE)))).all()
-
-
 class Denoiser(keras.layers.Layer):
     """Cannot compute the shape of its output."""
 
@@ -306,26 +273,3 @@ def test_nothing_is_declared_without_proof():
     ):
         inputs = _measurements(cell)
         assert cell.lipschitz_constant(cell.inject(inputs)) is None
-
-
-EXPORTS = {
-    "saved_model": serving.export_saved_model,
-    "litert": serving.export_litert,
-    "onnx": serving.export_onnx,
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "operator", "target", "max_norm"),
-    [(*pair, list(EXPORTS)[i % 3], (None, 0.6)[i % 2]) for i, pair in enumerate(PAIRS)],
-)
-def test_exports(name, operator, target, max_norm, tmp_path):
-    """Each export is checked as it is made."""
-    cell = _cell(name, operator, max_norm=max_norm)
-    inputs = _measurements(cell)
-    solver = solvers.Anderson(max_iter=8, history=3)
-    model = keras.Sequential([keras.Input(inputs.shape[1:]), layers.DEQ(cell, solver)])
-    suffix = {"litert": ".tflite", "onnx": ".onnx"}.get(target, "")
-    path = tmp_path / f"model{suffix}"
-    assert EXPORTS[target](model, path, samples=inputs) < 1e-4

@@ -1,9 +1,11 @@
+"""`TransformerCell` computes the reference's step, Jacobian products and masks."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import regularizers, solvers
+from deq_keras import solvers
 from deq_keras.layers import DEQ, TransformerCell
 from tests import harness
 from tests.golden import arrays
@@ -98,10 +100,8 @@ def test_product_with_the_jacobian_equals_the_reference(golden):
     cell = golden.cell()
     injection = cell.inject(golden.inputs("s1"))
     state = tf.constant(golden["s1/zr"])
-    with tf.GradientTape() as tape:
-        tape.watch(state)
-        value = cell(state, injection)
-    product = tape.gradient(value, state, tf.constant(golden["s1/ct"]))
+    cotangent = tf.constant(golden["s1/ct"])
+    product = harness.gradients(lambda: cell(state, injection), state, cotangent)
     np.testing.assert_allclose(product, golden["s1/vjp"], atol=1e-12)
 
 
@@ -233,18 +233,3 @@ def test_masks_are_fixed_in_a_solve_and_new_in_the_next():
     }
     assert injections[0]["attention"]["dropout"].shape == (4, 2, 6, 6)
     assert "masks" not in cell.inject(inputs)
-
-
-@pytest.mark.slow
-def test_is_a_keras_layer(tmp_path):
-    def make_layer(dtype=None):
-        return DEQ(
-            _cell(dtype=dtype, normalize_first=True),
-            # Far from an equilibrium, regimes agree for a few evaluations only.
-            solvers.FixedPointIteration(max_iter=4, tol=None),
-            regularizer=regularizers.JacobianRegularizer(0.1),
-            dtype=dtype,
-        )
-
-    inputs = _inputs((6, 5, 8)).astype("float32")
-    harness.check_layer(make_layer, inputs, tmp_path)

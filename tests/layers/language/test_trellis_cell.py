@@ -1,10 +1,10 @@
+"""`TrellisCell` computes the reference's step, memory and masks."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import solvers
-from deq_keras.layers import DEQ, SegmentMemory, TrellisCell
-from tests import harness
+from deq_keras.layers import TrellisCell
 from tests.golden import arrays
 
 
@@ -117,15 +117,3 @@ def test_only_weights_of_the_past_are_dropped(weight_normalization):
         lengths = np.sqrt(np.sum(kernel**2, axis=(0, 1)))
         np.testing.assert_allclose(lengths, cell.convolution.gain, rtol=1e-5)
     assert not np.any(cell.constants()["kernel"] == 0)
-
-
-@pytest.mark.slow
-def test_is_a_keras_layer(tmp_path):
-    taps = {"kernel_size": 3, "dilation_rate": 2, "weight_normalization": False}
-
-    def make_layer(dtype=None):
-        cell = TrellisCell(8, output_dim=6, seed=1, dtype=dtype, **taps)
-        solver = solvers.FixedPointIteration(max_iter=4, tol=None)
-        return SegmentMemory(DEQ(cell, solver, dtype=dtype), length=0, dtype=dtype)
-
-    harness.check_layer(make_layer, _inputs((6, 5, 8)).numpy(), tmp_path)

@@ -1,26 +1,19 @@
 """What holds for every monotone cell."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import solvers
+from deq_keras import layers, solvers
 from deq_keras.core.linearization import linearize
-from deq_keras.layers import (
-    DEQ,
-    MonotoneConvCell,
-    MonotoneDenseCell,
-    MonotoneMultiscaleCell,
-)
 from tests import harness
 from tests.regimes import slow
 
 CELLS = {
-    "dense": (lambda **kw: MonotoneDenseCell(5, **kw), (3,)),
-    "convolutional": (lambda **kw: MonotoneConvCell(3, **kw), (4, 6, 2)),
-    "multiscale": (lambda **kw: MonotoneMultiscaleCell((3, 2), **kw), (4, 8, 1)),
+    "dense": (lambda **kw: layers.MonotoneDenseCell(5, **kw), (3,)),
+    "convolutional": (lambda **kw: layers.MonotoneConvCell(3, **kw), (4, 6, 2)),
+    "multiscale": (lambda **kw: layers.MonotoneMultiscaleCell((3, 2), **kw), (4, 8, 1)),
 }
 
 
@@ -93,7 +86,7 @@ def test_distance_is_bounded(kind):
     cell = _cell(kind, dtype="float64")
     inputs = _inputs(kind)
     solver = solvers.PeacemanRachford(max_iter=300, tol=1e-9)
-    solution = DEQ(cell, solver=solver, dtype="float64").solve(inputs)
+    solution = layers.DEQ(cell, solver=solver, dtype="float64").solve(inputs)
     np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
     injection = cell.inject(inputs)
     noise = _state(cell, injection)
@@ -123,7 +116,7 @@ def test_distance_of_a_cell_that_ignores_its_state():
 def test_lipschitz_bound(kind):
     cell = _cell(kind, m=0.5, dtype="float64")
     solver = solvers.PeacemanRachford(max_iter=300, tol=1e-9)
-    layer = DEQ(cell, solver=solver, dtype="float64")
+    layer = layers.DEQ(cell, solver=solver, dtype="float64")
     inputs = tf.constant(_inputs(kind, batch=1))
     direction = _inputs(kind, batch=1, seed=5)
     step = 1e-3
@@ -134,8 +127,8 @@ def test_lipschitz_bound(kind):
 
 
 def test_dead_units_have_a_gradient_of_zero():
-    cell = MonotoneDenseCell(4, dtype="float64")
-    layer = DEQ(cell, dtype="float64")
+    cell = layers.MonotoneDenseCell(4, dtype="float64")
+    layer = layers.DEQ(cell, dtype="float64")
     inputs = tf.constant(_inputs("dense"))
     layer(inputs)
     cell.projection.bias.assign([1.0, -100.0, 1.0, 1.0])
@@ -150,7 +143,7 @@ def test_dead_units_have_a_gradient_of_zero():
 
 
 def test_kernel_of_zeros_has_a_finite_gradient():
-    tier = MonotoneConvCell(2).tier
+    tier = layers.MonotoneConvCell(2).tier
     tier.symmetric.direction.assign(tf.zeros((3, 3, 2, 2)))
     with tf.GradientTape() as tape:
         kernel = tier.kernels()["symmetric"]
@@ -163,7 +156,7 @@ def test_kernel_of_zeros_has_a_finite_gradient():
 @pytest.mark.parametrize("kind", ["convolutional", "multiscale"])
 def test_border_is_zero(kind):
     cell = _cell(kind, activation="sigmoid")
-    value = DEQ(cell)(_inputs(kind).astype("float32"))
+    value = layers.DEQ(cell)(_inputs(kind).astype("float32"))
     for leaf in map(np.asarray, tree.flatten(value)):
         assert np.all(leaf[:, 1:-1, 1:-1] > 0)
         assert np.sum(leaf) == pytest.approx(np.sum(leaf[:, 1:-1, 1:-1]))
@@ -174,9 +167,9 @@ def test_mixed_precision_solves_in_float32(kind):
     inputs = _inputs(kind).astype("float32")
     full, half = _cell(kind), _cell(kind, dtype="mixed_bfloat16")
     solver = solvers.PeacemanRachford(tol=1e-5, max_iter=200)
-    expected = DEQ(full, solver=solver).solve(inputs)
+    expected = layers.DEQ(full, solver=solver).solve(inputs)
     # The inputs are rounded, and the result; what is between them is not.
-    solution = DEQ(half, solver=solver, dtype="mixed_bfloat16").solve(inputs)
+    solution = layers.DEQ(half, solver=solver, dtype="mixed_bfloat16").solve(inputs)
     np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
     assert solution.residual.dtype == "float32" and np.max(solution.residual) <= 1e-5
     for leaf, other in zip(
@@ -186,21 +179,12 @@ def test_mixed_precision_solves_in_float32(kind):
         np.testing.assert_allclose(tf.cast(leaf, "float32"), other, rtol=0.1, atol=0.1)
 
 
-@pytest.mark.slow
-def test_is_a_keras_layer(kind, tmp_path):
-    def make_layer(**kwargs):
-        keras.utils.set_random_seed(0)
-        return DEQ(CELLS[kind][0](**kwargs), seed=0, **kwargs)
-
-    harness.check_layer(make_layer, _inputs(kind).astype("float32"), tmp_path)
-
-
 def test_defaults_suit_the_cell():
-    layer = DEQ(MonotoneDenseCell(3))
+    layer = layers.DEQ(layers.MonotoneDenseCell(3))
     assert isinstance(layer.solver, solvers.PeacemanRachford)
     assert layer.regularizer is None
     assert layer.gradient.assumes_convergence
-    plain = DEQ(MonotoneDenseCell(3), gradient="unrolled")
+    plain = layers.DEQ(layers.MonotoneDenseCell(3), gradient="unrolled")
     assert isinstance(plain.solver, solvers.FixedPointIteration)
 
 
@@ -215,12 +199,14 @@ def test_resolvent_is_differentiated(kind):
 
 
 def test_bounds_hold_for_a_negative_sign():
-    cell = MonotoneConvCell(2, m=0.5, sign=-1, dtype="float64")
+    cell = layers.MonotoneConvCell(2, m=0.5, sign=-1, dtype="float64")
     inputs = np.random.default_rng(0).normal(size=(2, 4, 4, 1))
     injection = cell.inject(inputs)
     cell.tier.symmetric.scale.assign(0.2)
     assert 0 < cell.strong_monotonicity() < 0.5
-    deq = DEQ(cell, solvers.PeacemanRachford(max_iter=100, tol=1e-10), dtype="float64")
+    deq = layers.DEQ(
+        cell, solvers.PeacemanRachford(max_iter=100, tol=1e-10), dtype="float64"
+    )
     solution = deq.solve(inputs)
     np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
     start = cell.initial_state(injection)

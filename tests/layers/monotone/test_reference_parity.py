@@ -1,22 +1,15 @@
-"""Monotone cells and splittings against values of locuslab/monotone_op_net."""
+"""The operators of monotone cells against values of locuslab/monotone_op_net."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import solvers
 from deq_keras.converters.locuslab import load_monotone_network
 from deq_keras.core.linearization import linearize
-from deq_keras.layers import DEQ, MonotoneMultiscaleCell
-from tests.golden.arrays import fill, load
-from tests.regimes import slow
+from deq_keras.layers import MonotoneMultiscaleCell
+from tests.golden.arrays import fill, part
 
 STRONG_MONOTONICITY = {"fc": 0.5, "conv": 1.0}
-SOLVERS = {
-    "anderson": solvers.Anderson(max_iter=60, tol=1e-10),
-    "peaceman_rachford": solvers.PeacemanRachford(max_iter=300, tol=1e-10),
-    "forward_backward": solvers.ForwardBackward(0.1, max_iter=2000, tol=1e-10),
-}
 
 
 def _channels_last(array):
@@ -29,19 +22,9 @@ def _as_keras(kernel):
 
 def _golden(name):
     """Returns a cell with the weights of a golden network, and its arrays."""
-    arrays = {
-        key.removeprefix(f"{name}/"): array
-        for key, array in load("monotone").items()
-        if key.startswith(f"{name}/")
-    }
-    weights = {
-        key.removeprefix("param/"): array
-        for key, array in arrays.items()
-        if key.startswith("param/")
-    }
-    m = STRONG_MONOTONICITY[name]
+    weights, m = part("monotone", f"{name}/param/"), STRONG_MONOTONICITY[name]
     model = load_monotone_network(weights, m, dtype="float64")
-    return model.deq.cell, arrays
+    return model.deq.cell, part("monotone", f"{name}/")
 
 
 def _state(arrays, name):
@@ -107,23 +90,3 @@ def test_operator_of_tiers():
     transposed = _transposed_product(cell, operator, state)
     squares = [np.sum(np.square(leaf)) for leaf in transposed]
     np.testing.assert_allclose(squares, [1323.5333215, 430.4180397, 91.5138046], 1e-9)
-
-
-@pytest.mark.parametrize(
-    "name, solver, regime",
-    [
-        ("fc", "peaceman_rachford", "graph"),
-        ("fc", "anderson", "eager"),
-        slow("fc", "forward_backward", "eager"),
-        slow("conv", "peaceman_rachford", "graph"),
-        slow("conv", "forward_backward", "xla"),
-    ],
-    indirect=["regime"],
-)
-def test_equilibria(name, solver, regime):
-    """The test of the converter compares gradients of the projection."""
-    cell, arrays = _golden(name)
-    layer = DEQ(cell, solver=SOLVERS[solver], dtype="float64")
-    solution = regime(layer.solve)(_state(arrays, "x"))
-    np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
-    np.testing.assert_allclose(solution.value, _state(arrays, "z0"), atol=1e-7)

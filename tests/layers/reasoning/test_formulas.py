@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 
-from deq_keras.layers import (
-    DEQ,
-    AttentionCell,
-    AutomatonCell,
-    BoardCell,
-    BoardEmbedding,
-    MixerCell,
-    RecallCell,
-)
+from deq_keras import layers
 from deq_keras.solvers import FixedPointIteration
 from tests.layers.formulas import convolve, normal, randomize, relu
 
@@ -27,7 +19,7 @@ def _sphere(x):
 
 @pytest.mark.parametrize("rank", [1, 2])
 def test_automaton_cell(rank):
-    cell = AutomatonCell(6, rank=rank, step=0.3, leak=0.25, dtype="float64")
+    cell = layers.AutomatonCell(6, rank=rank, step=0.3, leak=0.25, dtype="float64")
     inputs, state = (normal((2, 5, 4)[: rank + 1] + (size,)) for size in (3, 6))
     cell.build(inputs.shape)
     randomize(cell)  # The last weights start at zero.
@@ -40,7 +32,7 @@ def test_automaton_cell(rank):
 
 
 def test_an_untrained_automaton_forgets():
-    cell = AutomatonCell(6, leak=0.25)
+    cell = layers.AutomatonCell(6, leak=0.25)
     state, inputs = (normal((2, 6, 5, size)).astype("float32") for size in (6, 3))
     after = cell(state, cell.inject(inputs))
     np.testing.assert_allclose(after, np.tanh(0.75 * state), atol=1e-6)
@@ -58,7 +50,7 @@ ACTIVATIONS = {
     "rank, activation", list(zip([1, 2, 1, 2], ACTIVATIONS, strict=True))
 )
 def test_recall_cell(rank, activation):
-    cell = RecallCell(6, rank=rank, activation=activation, dtype="float64")
+    cell = layers.RecallCell(6, rank=rank, activation=activation, dtype="float64")
     inputs, state = (normal((2, 5, 4)[: rank + 1] + (size,)) for size in (3, 6))
     actual = cell(state, cell.inject(inputs))
     kernels = [weight.numpy() for weight in cell.weights]
@@ -89,7 +81,7 @@ def _heard_by_hand(state, box_shape):
 
 
 def test_board_cell():
-    cell = BoardCell(5, BOXES, step=0.3, dtype="float64")
+    cell = layers.BoardCell(5, BOXES, step=0.3, dtype="float64")
     state, inputs = (normal((2, 4, 6, size), size) for size in (5, 7))
     after = cell(state, cell.inject(inputs))
     *groups, kernel, bias, inner1, inner2, inner3, inner4 = (
@@ -103,7 +95,7 @@ def test_board_cell():
 
 
 def test_rows_and_columns_have_no_order_within_boxes():
-    deq = DEQ(BoardCell(5, BOXES), FEW)
+    deq = layers.DEQ(layers.BoardCell(5, BOXES), FEW)
     inputs = normal((2, 6, 6, 4)).astype("float32")
     rows, columns = [1, 0, 4, 5, 3, 2], [4, 3, 5, 2, 0, 1]
     moved = inputs[:, rows][:, :, columns]
@@ -130,7 +122,7 @@ def _mixed(x, layer):
 
 
 @pytest.mark.parametrize(
-    "cell_class, mixed", [(MixerCell, _mixed), (AttentionCell, _attended)]
+    "cell_class, mixed", [(layers.MixerCell, _mixed), (layers.AttentionCell, _attended)]
 )
 def test_token_cells(cell_class, mixed):
     cell = cell_class(8, num_blocks=2, dtype="float64")
@@ -145,7 +137,7 @@ def test_token_cells(cell_class, mixed):
 
 
 def test_padding_of_a_mixer_does_not_change_a_result():
-    deq = DEQ(MixerCell(8), FEW)
+    deq = layers.DEQ(layers.MixerCell(8), FEW)
     mask = np.ones(TOKENS[:-1], bool)
     mask[0, 1] = False
     inputs = normal(TOKENS).astype("float32")
@@ -157,7 +149,7 @@ def test_padding_of_a_mixer_does_not_change_a_result():
 
 
 def test_board_embedding():
-    layer = BoardEmbedding(5, 9, board_shape=(4, 6), box_shape=(2, 3))
+    layer = layers.BoardEmbedding(5, 9, board_shape=(4, 6), box_shape=(2, 3))
     embedded = layer(BOARDS).numpy()
     tokens, rows, columns, boxes = (table.numpy() for table in layer.tables)
     assert boxes.shape == (4, 9)
@@ -171,6 +163,6 @@ def test_board_embedding():
 
 @pytest.mark.parametrize("box_shape", [None, (2, 2)])
 def test_board_embedding_starts_with_a_variance_of_one(box_shape):
-    layer = BoardEmbedding(100, 200, board_shape=(20, 20), box_shape=box_shape)
+    layer = layers.BoardEmbedding(100, 200, board_shape=(20, 20), box_shape=box_shape)
     embedded = layer(np.random.default_rng(0).integers(0, 100, (2, 20, 20)))
     assert np.var(embedded) == pytest.approx(1.0, rel=0.1)

@@ -4,30 +4,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras.layers import (
-    DEQ,
-    AttentionCell,
-    AutomatonCell,
-    BoardCell,
-    MixerCell,
-    RecallCell,
-)
+from deq_keras import layers
 from deq_keras.solvers import FixedPointIteration
-from tests import harness
 from tests.layers.formulas import normal
 from tests.regimes import slow
 
 CELLS = {
-    "automaton": (AutomatonCell, {}),
-    "strings of automata": (AutomatonCell, {"rank": 1}),
-    "board": (BoardCell, {}),
-    "boxes": (BoardCell, {"box_shape": (2, 3)}),
-    "recall": (RecallCell, {}),
-    "strings": (RecallCell, {"rank": 1}),
-    "tanh": (RecallCell, {"activation": "tanh"}),
-    "sphere": (RecallCell, {"activation": "sphere"}),
-    "attention": (AttentionCell, {"num_heads": 2, "num_blocks": 1}),
-    "mixer": (MixerCell, {"num_blocks": 1}),
+    "automaton": (layers.AutomatonCell, {}),
+    "strings of automata": (layers.AutomatonCell, {"rank": 1}),
+    "board": (layers.BoardCell, {}),
+    "boxes": (layers.BoardCell, {"box_shape": (2, 3)}),
+    "recall": (layers.RecallCell, {}),
+    "strings": (layers.RecallCell, {"rank": 1}),
+    "tanh": (layers.RecallCell, {"activation": "tanh"}),
+    "sphere": (layers.RecallCell, {"activation": "sphere"}),
+    "attention": (layers.AttentionCell, {"num_heads": 2, "num_blocks": 1}),
+    "mixer": (layers.MixerCell, {"num_blocks": 1}),
 }
 FEW = FixedPointIteration(max_iter=5, tol=None)
 
@@ -44,7 +36,7 @@ def _layer(name, scale=1.0):
     for weight in cell.weights:
         fan_in = np.prod(weight.shape[:-1])
         weight.assign(scale * normal(weight.shape) / fan_in**0.5)
-    return DEQ(cell, FEW)
+    return layers.DEQ(cell, FEW)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +63,7 @@ def test_reach_of_an_evaluation(name):
     changed[(0, *[10] * _rank(name))] = 1.0
     injection = cell.inject(np.full(shape, 0.5, "float32"))
     moved = np.any(cell(changed, injection) != cell(state, injection), axis=-1)[0]
-    reach = cell.reach if isinstance(cell, RecallCell) else 1
+    reach = cell.reach if isinstance(cell, layers.RecallCell) else 1
     for places in np.nonzero(moved):
         assert (places.min(), places.max()) == (10 - reach, 10 + reach)
 
@@ -112,20 +104,3 @@ def test_graphs_of_boards_of_any_size(name):
         value = call(inputs)
         assert value.shape == (3, size, 5, 6)
         np.testing.assert_allclose(value, deq(inputs), atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["strings of automata", "boxes", "strings", "sphere", "attention", "mixer"],
-)
-def test_is_a_keras_layer(name, tmp_path):
-    cls, arguments = CELLS[name]
-    solver = FixedPointIteration(max_iter=2, tol=None, damping=0.5)
-
-    def make(**kwargs):
-        cell = cls(6, **arguments, **kwargs)
-        return DEQ(cell, solver, "phantom", None, seed=0, **kwargs)
-
-    shape = (6, 4, 6, 6) if _rank(name) == 2 else (6, 5, 6)
-    harness.check_layer(make, normal(shape).astype("float32"), tmp_path)

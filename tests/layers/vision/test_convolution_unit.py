@@ -1,13 +1,9 @@
-import keras
+"""Units and blocks of convolutions: padding, statistics and projections."""
+
 import numpy as np
 import pytest
 
-from deq_keras.layers import (
-    BottleneckBlock,
-    ConvolutionUnit,
-    MultiscaleStem,
-    SymmetricConv2D,
-)
+from deq_keras import layers
 from tests.layers.formulas import convolve, relu
 
 
@@ -25,7 +21,7 @@ def _convolve(layer, inputs):
     [((6, 8), 1, 3), ((5, 7), 2, 5), ((6, 5), 3, (3, 5)), ((1, 2), 2, 1)],
 )
 def test_convolution_pads_all_sides_alike(size, strides, kernel_size):
-    layer = SymmetricConv2D(4, kernel_size, strides=strides, dtype="float64")
+    layer = layers.SymmetricConv2D(4, kernel_size, strides=strides, dtype="float64")
     inputs = _inputs((2, *size, 3))
     layer.build(inputs.shape)
     layer.bias.assign(_inputs((4,)))
@@ -34,15 +30,9 @@ def test_convolution_pads_all_sides_alike(size, strides, kernel_size):
     assert layer.compute_output_shape(inputs.shape) == outputs.shape
 
 
-def test_convolution_of_unknown_sizes():
-    layer = SymmetricConv2D(4, 3, strides=2)
-    symbolic = layer(keras.Input((None, None, 3)))
-    assert symbolic.shape == (None, None, None, 4)
-
-
 def test_statistics_of_a_unit():
     """Biased: PyTorch's moving variance is larger, by n / (n - 1) of what is new."""
-    unit = ConvolutionUnit(4, 1, dtype="float64", momentum=0.75)
+    unit = layers.ConvolutionUnit(4, 1, dtype="float64", momentum=0.75)
     inputs = _inputs()
     unit(inputs, training=True)
     batch = _convolve(unit.convolution, inputs)
@@ -54,26 +44,3 @@ def test_statistics_of_a_unit():
     np.testing.assert_allclose(torch_variance, variance * 120 / 119)
     expected = (batch - 0.25 * mean) / np.sqrt(0.75 + 0.25 * variance + 1e-5)
     np.testing.assert_allclose(unit(inputs), relu(expected), atol=1e-12)
-
-
-@pytest.mark.parametrize("channels", [3, 16])
-def test_bottleneck_block_projects_other_widths(channels):
-    block = BottleneckBlock(4)
-    assert block(_inputs((2, 6, 5, channels))).shape == (2, 6, 5, 16)
-    assert (block.shortcut is None) == (channels == 16)
-
-
-@pytest.mark.parametrize(
-    "num_downsamplings, injection_unit, strides",
-    [(0, False, [1, 1]), (2, True, [2, 2, 1]), (3, False, [2, 2, 2])],
-)
-def test_stem(num_downsamplings, injection_unit, strides):
-    stem = MultiscaleStem(4, num_downsamplings, injection_unit, dtype="mixed_bfloat16")
-    outputs = stem(_inputs((2, 16, 8, 3)), training=True)
-    scale = 2**num_downsamplings
-    assert outputs.shape == (2, 16 // scale, 8 // scale, 4)
-    assert outputs.dtype == "bfloat16"
-    assert [unit.strides for unit in stem.units] == strides
-    assert (stem.units[-1].kernel_size == 1) == injection_unit
-    assert {weight.dtype for weight in stem.weights} == {"float32"}
-    assert np.all(np.isfinite(stem.units[0].normalization.moving_variance))

@@ -1,13 +1,11 @@
+"""`MultiscaleCell` fuses its resolutions, and draws its masks and weights by seed."""
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import regularizers
 from deq_keras.layers import DEQ, MultiscaleCell
-from deq_keras.solvers import FixedPointIteration
-from deq_keras.testing import check_cell
-from tests import harness
 
 
 def _inputs(shape=(2, 8, 8, 8), seed=0):
@@ -88,39 +86,6 @@ def test_second_order_gradients_are_finite():
     gradients = [g for g in outer.gradient(loss, weights) if g is not None]
     assert len(gradients) > len(weights) / 2
     assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
-
-
-def _deq(dtype=None):
-    return DEQ(
-        _cell((8, 8), dtype, dropout_rate=0.1),
-        # Far from an equilibrium, regimes agree for a few evaluations only.
-        FixedPointIteration(max_iter=3, tol=None),
-        regularizer=regularizers.JacobianRegularizer(0.1),
-        dtype=dtype,
-    )
-
-
-@pytest.mark.slow
-def test_is_a_keras_layer(tmp_path):
-    inputs = _inputs((4, 4, 4, 3)).astype("float32")
-    harness.check_symbolic_call(_deq, inputs)
-    harness.check_regimes(_deq, inputs, 1e-4)
-    harness.check_batches(_deq, inputs)
-    harness.check_fit(_deq, inputs)
-    harness.check_fit(lambda: _deq("mixed_bfloat16"), inputs)
-    harness.check_save(_deq, inputs, tmp_path)
-
-
-@pytest.mark.slow
-def test_contract():
-    inputs = _inputs((2, 4, 4, 3)).astype("float32")
-    options = {
-        "num_blocks": [1, 2],
-        "kernel_size": [(5, 3), 3],
-        "block_affine": False,
-        "weight_normalization": False,
-    }
-    check_cell(lambda dtype="float32": _cell((8, 8), dtype, **options), inputs)
 
 
 def test_images_that_cannot_be_halved_raise_when_symbolic():

@@ -1,9 +1,9 @@
+"""`ResidualBlockCell` computes its formula from independent kernels and masks."""
+
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from deq_keras.layers import ResidualBlockCell
-from deq_keras.testing import check_cell
 from tests.layers.formulas import convolve, kernel_of, normalize, randomize, relu
 
 
@@ -81,24 +81,3 @@ def test_mask_is_fixed_in_a_solve_and_new_in_the_next():
     assert np.any(values[0] != values[1])
     assert "mask" not in cell.inject(inputs)
     assert "mask" not in _cell(dropout_rate=0.0).inject(inputs, training=True)
-
-
-def test_mixed_precision():
-    cell, exact = _cell("mixed_bfloat16"), _cell("float32")
-    inputs, state = _inputs().astype("float32"), _inputs((2, 6, 5, 8), seed=2)
-    values = []
-    for one in (cell, exact):
-        injection = one.inject(inputs)
-        compute_dtype = one.compute_dtype
-        assert {tensor.dtype.name for tensor in injection.values()} == {compute_dtype}
-        value = one(tf.cast(state, compute_dtype), injection)
-        assert value.dtype == compute_dtype
-        values.append(tf.cast(value, "float32"))
-    assert {weight.dtype for weight in cell.trainable_weights} == {"float32"}
-    np.testing.assert_allclose(values[0], values[1], atol=0.1)
-
-
-@pytest.mark.slow
-def test_contract():
-    inputs = _inputs((2, 4, 4, 3)).astype("float32")
-    check_cell(lambda dtype="float32": _cell(dtype), inputs)

@@ -64,47 +64,7 @@ def commands():
                 yield command
 
 
-# These take long.
-LONG = {
-    "docs/guides/adding_parts.md",
-    "docs/guides/choose.md",
-    "docs/guides/first_model.md",
-    "docs/guides/how_do_i.md",
-    "docs/guides/images.md",
-    "docs/guides/known_functions.md",
-    "docs/guides/language.md",
-    "docs/guides/reasoning.md",
-    "docs/guides/searches.md",
-    "docs/guides/serving.md",
-    "docs/guides/tensorboard.md",
-    "docs/guides/troubleshooting.md",
-    "docs/guides/vision.md",
-    "docs/guides/write_a_cell.md",
-    "deq_keras.callbacks.equilibrium_diagnostics",
-    "deq_keras.callbacks.step_size_tuning",
-    "deq_keras.callbacks.penalty_target",
-    "deq_keras.callbacks.regularizer_schedule",
-    "deq_keras.diagnostics.step_time",
-    "deq_keras.layers.imaging.reconstruction_cells",
-    "deq_keras.layers.language.segment_memory",
-    "deq_keras.layers.language.transformer_cell",
-    "deq_keras.layers.reasoning.token_cell",
-    "deq_keras.layers.vision.multiscale_cell",
-    "deq_keras.models.continuous_batching.continuous_batching_model",
-    "deq_keras.models.deq_transformer.deq_transformer_backbone",
-    "deq_keras.models.deq_transformer.deq_transformer_causal_lm",
-    "deq_keras.models.explicit_twin",
-    "deq_keras.models.image_restorer.image_restorer",
-    "deq_keras.models.language.next_token_loss",
-    "deq_keras.models.mdeq.mdeq_backbone",
-    "deq_keras.models.mdeq.mdeq_image_classifier",
-    "deq_keras.models.mdeq.mdeq_image_segmenter",
-    "deq_keras.serving.litert",
-    "deq_keras.serving.load",
-    "deq_keras.serving.onnx",
-    "deq_keras.testing.components",
-    "deq_keras.tuning.tune",
-}
+LONG = (ROOT / "tests" / "long_examples.txt").read_text(encoding="utf-8").splitlines()
 
 
 def slow_if_long(names):

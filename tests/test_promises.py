@@ -1,8 +1,6 @@
 """What guides say raises or warns, where no test of the code shows it."""
 
 import io
-import subprocess
-import sys
 import types
 
 import keras
@@ -12,6 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from deq_keras import layers, solvers
+from tests import harness
 from training.data import image_files
 from training.errors import InputError
 from training.runs import train
@@ -107,13 +106,6 @@ def test_shared_cells_are_not_loaded(tmp_path):
         _load_shared_cell(tmp_path / "model.keras")
 
 
-def test_compiled_calls_record_no_solutions():
-    model = _model()
-    with layers.SolveScope(model) as scope:
-        model.predict(X, verbose=0)
-    assert not scope.solutions
-
-
 def test_mask_survives_a_convolution_in_the_cell():
     contracting = {"padding": "same", "kernel_initializer": "random_uniform"}
     deq = layers.DEQ(layers.cell_from(keras.layers.Conv1D(4, 3, **contracting)))
@@ -180,9 +172,6 @@ assert step() == expected
 
 
 @pytest.mark.slow
-def test_what_keras_does_with_several_replicas():
+def test_what_keras_does_with_several_replicas(tmp_path):
     """The guide on distribution lists it. A failure means that Keras has changed."""
-    process = subprocess.run(
-        [sys.executable, "-c", REPLICAS], capture_output=True, text=True
-    )
-    assert process.returncode == 0, process.stderr
+    harness.run_in_clean_process(REPLICAS, folder=tmp_path)

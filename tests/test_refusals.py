@@ -111,31 +111,23 @@ def _export(**arguments):
     return serving.export_saved_model(_model(), "never-written", **arguments)
 
 
-def _weights(file, prefix):
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.load(file).items()
-        if name.startswith(prefix)
-    }
-
-
 def _load_transformer(**arguments):
-    weights = _weights("language_model", "plain/param/")
+    weights = arrays.part("language_model", "plain/param/")
     return locuslab.load_deq_transformer(weights, **arguments)
 
 
 def _load_trellisnet(**arguments):
-    weights = _weights("trellis", "k2_d1/param/")
+    weights = arrays.part("trellis", "k2_d1/param/")
     return locuslab.load_deq_trellisnet(weights, **arguments)
 
 
 def _load_mdeq(**arguments):
     arguments = {"num_groups": 4, "downsample_times": 1, **arguments}
-    return locuslab.load_mdeq(_weights("mdeq", "param/"), **arguments)
+    return locuslab.load_mdeq(arrays.part("mdeq", "param/"), **arguments)
 
 
 def _load_monotone(**arguments):
-    weights = _weights("monotone", "fc/param/")
+    weights = arrays.part("monotone", "fc/param/")
     return locuslab.load_monotone_network(weights, **arguments)
 
 

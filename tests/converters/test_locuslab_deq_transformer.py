@@ -17,20 +17,11 @@ TIGHT = solvers.Broyden(max_iter=60, tol=1e-10, history=60)
 
 
 def _arrays(variant):
-    prefix = f"{variant}/"
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.load("language_model").items()
-        if name.startswith(prefix)
-    }
+    return arrays.part("language_model", f"{variant}/")
 
 
 def _state_dict(variant):
-    return {
-        name.removeprefix("param/"): array
-        for name, array in _arrays(variant).items()
-        if name.startswith("param/")
-    }
+    return arrays.part("language_model", f"{variant}/param/")
 
 
 def _load(variant, **arguments):
@@ -97,11 +88,9 @@ def test_gradients(variant):
 
 def _gradients_as_model(variant):
     """A model whose weights are the reference's gradients."""
-    prefix = "s0/grad/"
     golden = {
-        name.removeprefix(prefix): array.astype("float64")
-        for name, array in _arrays(variant).items()
-        if name.startswith(prefix)
+        name: array.astype("float64")
+        for name, array in arrays.part("language_model", f"{variant}/s0/grad/").items()
     }
     # The reference keeps tied projections as two parameters with a gradient each.
     for index in (1, 2):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import gradients, layers, models, regularizers, solvers
+from deq_keras import gradients, layers, models, solvers
 from deq_keras.converters import locuslab
 from deq_keras.core.linearization import linearize
 from tests.golden import arrays
@@ -20,41 +20,12 @@ TIGHT = solvers.Broyden(max_iter=60, tol=1e-8, history=60)
 ROUNDING = 5e-7
 
 
-class StoredProbes(regularizers.JacobianRegularizer):
-    """Takes its probes from an array instead of drawing them."""
-
-    def __init__(self, probes):
-        super().__init__(num_probes=len(probes))
-        self.remaining = list(probes)
-
-    def probe(self, value, seed):
-        maps = _maps(self.remaining.pop(0))
-        dtype = tf.nest.flatten(value)[0].dtype
-        return tf.nest.pack_sequence_as(value, [tf.cast(m, dtype) for m in maps])
-
-
-class Step(NamedTuple):
-    """What a training step of a model computes."""
-
-    maps: Any
-    logits: Any
-    loss: Any
-    gradients: list
-    jacobian_loss: Any
-    jacobian_gradients: list
-    weights: list  # all weights of the model, with the moving statistics after the step
-
-
 def _golden():
     return arrays.load("mdeq")
 
 
 def _state_dict():
-    return {
-        name.removeprefix("param/"): array
-        for name, array in _golden().items()
-        if name.startswith("param/")
-    }
+    return arrays.part("mdeq", "param/")
 
 
 def _load(state_dict, **arguments):
@@ -62,10 +33,8 @@ def _load(state_dict, **arguments):
     return locuslab.load_mdeq(state_dict, **arguments)
 
 
-@functools.cache
-def _places():
-    """For every trainable variable, where its entries are in the reference's arrays,
-    flat and one behind the other in the order of the golden names."""
+def _in_our_layout(reference_arrays):
+    """Arrays of the reference in the order of the golden names, as our variables."""
     names, state_dict = list(_golden()["names"]), _state_dict()
     ends = np.cumsum([state_dict[name].size for name in names])
     for name, end in zip(names, ends, strict=True):
@@ -76,22 +45,8 @@ def _places():
     places = [variable.numpy().astype(int) for variable in variables]
     found = np.concatenate([place.ravel() for place in places])
     np.testing.assert_array_equal(np.sort(found), np.arange(ends[-1]))
-    return places, ends
-
-
-def _in_our_layout(reference_arrays):
-    """Arrays of the reference in the order of the golden names, as our variables."""
     flat = np.concatenate([np.ravel(array) for array in reference_arrays])
-    return [flat[place] for place in _places()[0]]
-
-
-def _in_the_references_order(our_arrays):
-    """Flat arrays by the golden names; the inverse of `_in_our_layout`."""
-    places, ends = _places()
-    flat = np.zeros(ends[-1])
-    for place, array in zip(places, our_arrays, strict=True):
-        flat[place] = array
-    return np.split(flat, ends[:-1])
+    return [flat[place] for place in places]
 
 
 def _maps(vectors):
@@ -126,31 +81,31 @@ def _model():
     deq = model.backbone.deq
     deq.solver = TIGHT
     deq.gradient = gradients.ImplicitGradient(TIGHT)
-    deq.regularizer = StoredProbes(_golden()["jac_v"])
     return model
 
 
-def _step(model):
-    with tf.GradientTape(persistent=True) as tape:
-        maps = model.backbone(_images(model.compute_dtype), training=True)
-        (jacobian_loss,) = model.backbone.losses
-        logits = model.head(maps, training=True)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-            _golden()["labels"], logits
-        )
-        loss = tf.reduce_mean(losses)
-    values = [variable.value for variable in model.trainable_variables]
-    found = [
-        tape.gradient(target, values, unconnected_gradients="zero")
-        for target in (loss, jacobian_loss)
-    ]
-    weights = model.get_weights()
-    return Step(maps, logits, loss, found[0], jacobian_loss, found[1], weights)
+class Step(NamedTuple):
+    """What a training step of a model computes."""
+
+    maps: Any
+    logits: Any
+    loss: Any
+    gradients: list
+    weights: list  # all weights of the model, with the moving statistics after the step
 
 
 @functools.cache
 def _implicit_step():
-    return _step(_model())
+    model, golden = _model(), _golden()
+    with tf.GradientTape() as tape:
+        maps = model.backbone(_images(model.compute_dtype), training=True)
+        logits = model.head(maps, training=True)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            golden["labels"], logits
+        )
+        loss = tf.reduce_mean(losses)
+    values = [variable.value for variable in model.trainable_variables]
+    return Step(maps, logits, loss, tape.gradient(loss, values), model.get_weights())
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
@@ -201,40 +156,6 @@ def test_implicit_gradients():
     for gradient, array in zip(found, expected, strict=True):
         bound = 1e-6 * (np.abs(array).max() + floor)
         np.testing.assert_allclose(gradient, array, rtol=0, atol=bound)
-
-
-def _assert_measures(found, expected):
-    """Compares the norm of each gradient, and its products with three patterns.
-
-    Args:
-        found: list of gradients in the order of the model's trainable variables.
-        expected: array `(names, 4)` of the golden file.
-    """
-    floor = 1e-3 * expected[:, 0].max()
-    found = _in_the_references_order(found)
-    for gradient, row in zip(found, expected, strict=True):
-        patterns = [arrays.fill(gradient.shape, k, 1.0) for k in range(3)]
-        measures = [np.linalg.norm(gradient), *(p @ gradient for p in patterns)]
-        bound = 1e-6 * (row[0] + floor) * np.sqrt(gradient.size)
-        np.testing.assert_allclose(measures, row, rtol=0, atol=bound)
-
-
-def test_jacobian_loss_and_its_gradients():
-    step, golden = _implicit_step(), _golden()
-    expected = golden["train/jac_loss"]
-    np.testing.assert_allclose(step.jacobian_loss, expected, rtol=1e-6)
-    _assert_measures(step.jacobian_gradients, golden["gradjac"])
-
-
-def test_pretraining():
-    """Pretraining unrolls four steps."""
-    model, golden = _model(), _golden()
-    model.backbone.deq.solver = solvers.FixedPointIteration(max_iter=4, tol=None)
-    model.backbone.deq.gradient = gradients.UnrolledGradient()
-    step = _step(model)
-    np.testing.assert_allclose(step.logits, golden["unroll/logits"], atol=1e-6)
-    np.testing.assert_allclose(step.loss, golden["unroll/loss"], atol=1e-6)
-    _assert_measures(step.gradients, golden["unroll/grad"])
 
 
 def test_moving_statistics():

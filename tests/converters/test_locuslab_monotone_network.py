@@ -9,23 +9,15 @@ from deq_keras import solvers
 from deq_keras.converters.locuslab import load_monotone_network
 from deq_keras.layers import MonotoneMultiscaleCell
 from deq_keras.testing.problems import relative_error
-from tests.golden.arrays import fill, load
+from tests.golden.arrays import fill, load, part
 
 EXACT = {"class_name": "peaceman_rachford", "max_iter": 300, "tol": 1e-11}
 M = {"fc": 0.5, "conv": 1.0}
 
 
-def _arrays(name, part):
-    return {
-        key.removeprefix(f"{name}/{part}"): array
-        for key, array in load("monotone").items()
-        if key.startswith(f"{name}/{part}")
-    }
-
-
 def _converted(name):
     model = load_monotone_network(
-        _arrays(name, "param/"), M[name], solver=EXACT, dtype="float64"
+        part("monotone", f"{name}/param/"), M[name], solver=EXACT, dtype="float64"
     )
     x = load("monotone")[f"{name}/x"]
     return model, x.transpose(0, 2, 3, 1) if x.ndim == 4 else x
@@ -34,7 +26,7 @@ def _converted(name):
 @pytest.mark.parametrize("name", ["fc", pytest.param("conv", marks=pytest.mark.slow)])
 def test_logits_and_gradients_of_the_reference(name, tmp_path):
     model, x = _converted(name)
-    golden = _arrays(name, "")
+    golden = part("monotone", f"{name}/")
     np.testing.assert_allclose(model(x), golden["logits"], atol=1e-7)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(model(x, training=True) * golden["cotangent"])
@@ -102,7 +94,9 @@ def test_tiers():
 
 
 def test_arguments():
-    state_dict = {f"module.{key}": a for key, a in _arrays("fc", "param/").items()}
+    state_dict = {
+        f"module.{key}": a for key, a in part("monotone", "fc/param/").items()
+    }
     model = load_monotone_network(
         state_dict, m=2, solver={"class_name": "forward_backward", "alpha": 0.2}
     )
@@ -145,7 +139,7 @@ def test_network_that_is_not_monotone_raises():
 
 
 def test_other_weights_raise():
-    missing = _arrays("fc", "param/")
+    missing = part("monotone", "fc/param/")
     del missing["mon.linear_module.A.weight"]
     with pytest.raises(ValueError, match="mon.linear_module.A.weight"):
         load_monotone_network(missing)

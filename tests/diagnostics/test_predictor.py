@@ -5,16 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import layers
-from deq_keras.diagnostics import (
-    Predictor,
-    alignment_score,
-    compare_initial_states,
-    iterates,
-    overthinking,
-    prediction_agreement,
-    rank_correlation,
-)
+from deq_keras import diagnostics, layers
 from deq_keras.solvers import Anderson, FixedPointIteration, PeacemanRachford
 from tests import regimes
 
@@ -66,7 +57,7 @@ def _wandering(tol, gradient="unrolled"):
 def test_outputs_equal_predict(tol, jit_compile):
     model, inputs = _wandering(tol)
     model.compile(jit_compile=jit_compile)
-    predict = Predictor(model)
+    predict = diagnostics.Predictor(model)
     # XLA rounds in another way, which many chaotic evaluations would amplify.
     for budget in (3, 4) if jit_compile else (None, 12, 5):
         outputs, solutions = predict(inputs, budget)
@@ -82,7 +73,7 @@ def test_outputs_equal_predict(tol, jit_compile):
 
 def test_replaced_solver_is_used():
     model, inputs = _wandering(1e-3, "implicit")
-    predict = Predictor(model)
+    predict = diagnostics.Predictor(model)
     predict(inputs)
     model.layers[-1].solver = Anderson(7)
     model.compile()
@@ -93,7 +84,7 @@ def test_replaced_solver_is_used():
 def test_several_solves(contraction):
     inputs = keras.Input((2,))
     model = keras.Model(inputs, contraction(contraction(inputs)))
-    prediction = Predictor(model)(VECTORS)
+    prediction = diagnostics.Predictor(model)(VECTORS)
     np.testing.assert_allclose(prediction.outputs, 4 * VECTORS, atol=1e-4)
     assert list(prediction.solutions) == [contraction.name, f"{contraction.name}_2"]
     with pytest.raises(ValueError, match="Received"):
@@ -102,17 +93,21 @@ def test_several_solves(contraction):
 
 @regimes.ALL_BUT_EAGER_ARE_SLOW
 def test_contraction_forgets_its_initial_state(regime, contraction):
-    found = regime(lambda inputs: compare_initial_states(contraction, inputs))(VECTORS)
+    found = regime(
+        lambda inputs: diagnostics.compare_initial_states(contraction, inputs)
+    )(VECTORS)
     np.testing.assert_allclose(found.alignment, np.ones((3, 3)), atol=1e-5)
     np.testing.assert_array_equal(found.converged, np.ones((4, 3), bool))
     np.testing.assert_allclose(found.outputs, np.stack([2 * VECTORS] * 4), atol=1e-4)
-    agreement = prediction_agreement(found.outputs > 0)
+    agreement = diagnostics.prediction_agreement(found.outputs > 0)
     np.testing.assert_array_equal(agreement, np.ones(3))
     assert np.all(found.num_evaluations > 10)
 
 
 def test_two_attractors(two_attractors):
-    found = compare_initial_states(two_attractors, VECTORS, ("other", "zeros", "cell"))
+    found = diagnostics.compare_initial_states(
+        two_attractors, VECTORS, ("other", "zeros", "cell")
+    )
     # Where another sample ended, each stays: the second, the third, the first.
     np.testing.assert_allclose(found.alignment[0], [0, 0, -1], atol=1e-6)
     np.testing.assert_array_equal(found.alignment[1], [0, 0, 0])
@@ -120,14 +115,16 @@ def test_two_attractors(two_attractors):
     rows = [[1, 1], [1, 0], [0, 0]]
     expected = [rows, rows[1:] + rows[:1], np.zeros((3, 2)), rows]
     np.testing.assert_array_equal(found.outputs > 0, expected)
-    agreement = prediction_agreement(found.outputs[:3] > 0)
+    agreement = diagnostics.prediction_agreement(found.outputs[:3] > 0)
     np.testing.assert_allclose(agreement, [0, 1 / 3, 1 / 3], atol=1e-6)
     assert np.all(found.converged)
 
 
 def test_rotation_does_not_converge():
     rotation = _deq(lambda z, u: tf.stack([-z[:, 1], z[:, 0]], axis=1), True)
-    found = compare_initial_states(rotation, VECTORS, ["other"], max_iter=40)
+    found = diagnostics.compare_initial_states(
+        rotation, VECTORS, ["other"], max_iter=40
+    )
     assert not np.any(found.converged)
     np.testing.assert_allclose(found.residual, np.full((2, 3), 2**0.5), rtol=1e-6)
     assert np.all(found.num_evaluations == 40)
@@ -135,7 +132,9 @@ def test_rotation_does_not_converge():
 
 def test_drawn_initial_states_depend_on_the_seed(two_attractors):
     def signs(seed):
-        found = compare_initial_states(two_attractors, VECTORS, ["normal"], seed=seed)
+        found = diagnostics.compare_initial_states(
+            two_attractors, VECTORS, ["normal"], seed=seed
+        )
         return (found.outputs[1].numpy() > 0).tolist()
 
     assert signs(0) == signs(0)
@@ -145,22 +144,22 @@ def test_drawn_initial_states_depend_on_the_seed(two_attractors):
 def test_alignment_of_nests():
     one = {"a": np.array([[3.0], [0.0], [0.0]]), "b": np.array([[4.0], [0], [0]])}
     two = {"a": np.array([[4.0], [0.0], [1.0]]), "b": np.array([[3.0], [0], [0]])}
-    np.testing.assert_allclose(alignment_score(one, two), [0.96, 1.0, 0.0])
+    np.testing.assert_allclose(diagnostics.alignment_score(one, two), [0.96, 1.0, 0.0])
 
 
 def test_one_initial_state_raises():
     with pytest.raises(ValueError, match="Received"):
-        prediction_agreement(np.zeros((1, 3, 2), "int32"))
+        diagnostics.prediction_agreement(np.zeros((1, 3, 2), "int32"))
 
 
 @pytest.mark.parametrize("solver", [FixedPointIteration, Anderson])
 def test_iterates_are_what_each_budget_returns(solver):
     model, inputs = _wandering(1e-3, "implicit")
     deq = model.layers[-1]
-    states = iterates(model, inputs, 6)
+    states = diagnostics.iterates(model, inputs, 6)
     assert states.shape == (6, 64, 8)
     deq.solver = solver(6, tol=None)
-    states = iterates(model, inputs, 6)
+    states = diagnostics.iterates(model, inputs, 6)
     for budget in (1, 2, 6):
         with layers.SolveScope(deq, max_iter=budget):
             expected = deq(inputs)
@@ -170,29 +169,31 @@ def test_iterates_are_what_each_budget_returns(solver):
 def test_iterates_of_a_splitting():
     deq = layers.DEQ(layers.MonotoneDenseCell(4), PeacemanRachford(tol=None))
     expected = deq.solve(VECTORS).value
-    states = iterates(deq, VECTORS, 50)
+    states = diagnostics.iterates(deq, VECTORS, 50)
     np.testing.assert_allclose(states[-1], expected, atol=1e-6)
 
 
 def test_overthinking_is_the_loss_of_the_best_budget():
-    assert overthinking([1, 2, 10, 20], [0.5, 0.75, 0.75, 0.25]) == 0.5
+    assert diagnostics.overthinking([1, 2, 10, 20], [0.5, 0.75, 0.75, 0.25]) == 0.5
     # Ten times the best of all was not measured.
-    assert overthinking([1, 10, 50], [0.5, 0.25, 1.0]) == 0.25
+    assert diagnostics.overthinking([1, 10, 50], [0.5, 0.25, 1.0]) == 0.25
     # The smaller of two that are best.
-    assert overthinking([1, 2, 10, 20], [1.0, 1.0, 0.75, 0.5]) == 0.25
-    assert overthinking([1, 10], [0.25, 1.0]) == -0.75
+    assert diagnostics.overthinking([1, 2, 10, 20], [1.0, 1.0, 0.75, 0.5]) == 0.25
+    assert diagnostics.overthinking([1, 10], [0.25, 1.0]) == -0.75
 
 
 def test_rank_correlation():
-    assert rank_correlation([1, 2, 3], [10, 20, 90]) == pytest.approx(1.0)
-    assert rank_correlation([1, 2, 3], [5, 4, -9]) == pytest.approx(-1.0)
+    assert diagnostics.rank_correlation([1, 2, 3], [10, 20, 90]) == pytest.approx(1.0)
+    assert diagnostics.rank_correlation([1, 2, 3], [5, 4, -9]) == pytest.approx(-1.0)
     # Ranks 1, 2.5, 2.5, 4 and 1, 3, 2, 4.
     expected = 4.5 / np.sqrt(4.5 * 5.0)
-    assert rank_correlation([1, 2, 2, 3], [1, 3, 2, 4]) == pytest.approx(expected)
-    assert np.isnan(rank_correlation([1, 1, 1], [1, 2, 3]))
+    assert diagnostics.rank_correlation([1, 2, 2, 3], [1, 3, 2, 4]) == pytest.approx(
+        expected
+    )
+    assert np.isnan(diagnostics.rank_correlation([1, 1, 1], [1, 2, 3]))
 
 
 @pytest.mark.parametrize("first, second", [([1, 2], [1, 2, 3]), ([1], [1])])
 def test_rank_correlation_of_other_shapes_raises(first, second):
     with pytest.raises(ValueError, match="Received"):
-        rank_correlation(first, second)
+        diagnostics.rank_correlation(first, second)

@@ -17,14 +17,18 @@ def load(name):
         return dict(arrays)
 
 
-def weights(arrays, problem):
-    """Returns the weights of a problem as a dict of tensors."""
-    prefix = f"{problem}/w/"
+def part(name, prefix):
+    """Returns the arrays of `<name>.npz` below a prefix, by the rest of their names."""
     return {
-        key.removeprefix(prefix): tf.constant(value)
-        for key, value in arrays.items()
+        key.removeprefix(prefix): array
+        for key, array in load(name).items()
         if key.startswith(prefix)
     }
+
+
+def weights(name, problem):
+    """Returns the weights of a problem in `<name>.npz` as a dict of tensors."""
+    return {k: tf.constant(v) for k, v in part(name, f"{problem}/w/").items()}
 
 
 def _affine(w):
@@ -70,9 +74,9 @@ def golden_problem(name):
     arrays = load("solvers")
     start, equilibrium = arrays[f"{name}/z0"], arrays[f"{name}/z_exact"]
     if name == "p6_multi":
-        function = _multiscale(weights(arrays, name))
+        function = _multiscale(weights("solvers", name))
         return Problem(function, split_maps(start), split_maps(equilibrium))
-    function = FUNCTIONS[name](weights(arrays, name))
+    function = FUNCTIONS[name](weights("solvers", name))
     return Problem(function, tf.constant(start), tf.constant(equilibrium))
 
 

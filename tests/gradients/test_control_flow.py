@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import gradients, layers, solvers
+from tests import harness
 from tests.layers.cells import FunctionCell
 from tests.regimes import slow
 
@@ -33,10 +34,7 @@ def _layer(gradient):
 
 
 def _gradients(deq, apply, inputs):
-    weights = [weight.value for weight in deq.trainable_variables]
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(tf.square(apply(inputs)))
-    return tape.gradient(loss, weights)
+    return harness.gradients(lambda: apply(inputs) ** 2, deq.trainable_variables)
 
 
 @_fast("truncated")
@@ -113,10 +111,7 @@ def test_recomputed_steps_that_first_stop_a_gradient(gradient):
     deq = layers.DEQ(cell, solvers.FixedPointIteration(8, None), gradient, None)
 
     def slope(inputs):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            value = deq(inputs, training=True)
-        return tape.gradient(value, inputs)
+        return harness.gradients(lambda: deq(inputs, training=True), inputs)
 
     inputs = tf.constant(INPUTS)
     expected = slope(inputs)

@@ -65,25 +65,6 @@ def _error(actual, expected):
     return max(relative_error(one, two) for one, two in pairs)
 
 
-def test_one_step_of_a_scalar():
-    """f = a z + u from zero: z = beta (1 + a beta) u."""
-    beta = 0.3
-    a, u = tf.constant([[0.6]], tf.float64), tf.constant([[2.0]], tf.float64)
-    with tf.GradientTape() as tape:
-        tape.watch([a, u])
-        problem = solvers.FixedPointProblem(
-            lambda z, injection: injection["a"] * z + injection["u"], {"a": a, "u": u}
-        )
-        found = gradients.ReversibleGradient(beta).solve(
-            problem, SolveRequest(tf.zeros_like(u)), FixedPointIteration(3, tol=None)
-        )
-    np.testing.assert_allclose(found.value, beta * (1 + 0.6 * beta) * u, rtol=1e-14)
-    of_a, of_u = tape.gradient(found.value, [a, u])
-    np.testing.assert_allclose(of_u, [[beta * (1 + 0.6 * beta)]], rtol=1e-14)
-    np.testing.assert_allclose(of_a, [[beta**2 * 2.0]], rtol=1e-14)
-    assert found.solution.num_evaluations == 3
-
-
 @pytest.mark.parametrize(
     "dtype, tolerance, regime",
     [

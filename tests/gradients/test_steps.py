@@ -1,5 +1,6 @@
 """Gradients of a number of steps against the same steps by hand."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -33,6 +34,9 @@ def test_phantom_steps_start_at_the_equilibrium(num_steps, damping, regime):
     actual = regime(lambda sources: case.gradients(gradient, solver, sources))
     _, expected = steps_by_hand(case, num_steps, damping, state=point)
     _assert_close(actual(case.sources), expected, 1e-9)
+    coarse = FixedPointIteration(3, tol=None)
+    value = gradient.solve(problem_of(case), START, coarse).value
+    np.testing.assert_array_equal(value, coarse.solve(problem_of(case), START).value)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +76,10 @@ def _unrolled_by_hand(case, damping, num_steps):
 def test_fixed_budget_is_a_weight_tied_network(damping, regime):
     case, solver = Case("float64"), FixedPointIteration(5, None, damping=damping)
     actual = regime(lambda sources: case.gradients(UnrolledGradient(), solver, sources))
-    _, expected = _unrolled_by_hand(case, damping, num_steps=4)
+    state, expected = _unrolled_by_hand(case, damping, num_steps=4)
     _assert_close(actual(case.sources), expected, 1e-12)
+    value = UnrolledGradient().solve(problem_of(case), START, solver).value
+    assert relative_error(value, state) < 1e-12
 
 
 def test_checkpoints():

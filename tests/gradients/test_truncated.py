@@ -16,7 +16,7 @@ from tests.gradients.cases import (
     problem_of,
     steps_by_hand,
 )
-from tests.layers.cells import TanhCell, TwoScaleCell
+from tests.layers.cells import TanhCell
 from tests.regimes import XLA_IS_SLOW
 
 SEED = tf.constant([3, 4])
@@ -346,34 +346,6 @@ def _layer_gradients(deq, inputs):
         loss = tf.add_n([tf.cast(one, "float32") for one in [*losses, *deq.losses]])
     weights = [weight.value for weight in deq.trainable_weights]
     return tape.gradient(loss, [*weights, *keras.tree.flatten(inputs)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "cell, policy, regime",
-    [(TanhCell, "mixed_bfloat16", "graph"), (TwoScaleCell, "float64", "xla")],
-    ids=["bfloat16", "nest"],
-    indirect=["regime"],
-)
-def test_recomputed_steps_have_the_same_gradients(cell, policy, regime):
-    keras.config.set_dtype_policy(policy)
-    random = np.random.RandomState(0)
-    dtype = "float64" if policy == "float64" else "float32"
-    inputs = tf.constant(random.normal(size=(5, 3)), dtype)
-    if cell is TwoScaleCell:
-        inputs = {"x": inputs, "y": inputs + 1.0}
-    slopes = []
-    for arguments in ({}, {"checkpoints": 4}, {"checkpoints": 2}):
-        keras.utils.set_random_seed(2)
-        gradient = _truncated(4, 2, **arguments)
-        deq = layers.DEQ(cell(6), gradient=gradient, seed=1)
-        deq(inputs)
-        slopes.append(regime(lambda x, deq=deq: _layer_gradients(deq, x))(inputs))
-    tolerance = 1e-9 if policy == "float64" else 3e-2
-    for plain, *others in zip(*slopes, strict=True):
-        assert np.any(plain)
-        for again in others:
-            assert relative_error(again, plain) < tolerance
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,11 @@
+"""`VariationalDropout` draws exact masks that repeat with their seed."""
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from deq_keras.layers import VariationalDropout
-
-
-@pytest.mark.parametrize(
-    "noise_shape, shape, expected",
-    [
-        (None, (4, 3, 5), (4, 3, 5)),
-        ((None, 1, 1, None), (4, 6, 6, 8), (4, 1, 1, 8)),
-        ((1, None), (4, 3), (1, 3)),
-    ],
-)
-def test_mask_has_the_noise_shape(noise_shape, shape, expected):
-    dropout = VariationalDropout(0.5, noise_shape=noise_shape, seed=1)
-    assert tuple(dropout.sample_mask(shape, training=True).shape) == expected
-    inputs = keras.ops.ones(shape)
-    assert tuple(dropout.sample_mask(inputs, training=True).shape) == expected
 
 
 def test_mask_is_inverted_dropout():
@@ -35,16 +22,9 @@ def test_rate_is_exact_in_bfloat16():
     # Drawn in bfloat16, a rate of 0.05 would act as 7/128 = 0.0547.
     dropout = VariationalDropout(0.05, seed=1, dtype="mixed_bfloat16")
     mask = dropout.sample_mask((1000, 1000), training=True)
+    assert mask.dtype == "bfloat16"
     dropped = float(keras.ops.mean(keras.ops.cast(mask == 0, "float32")))
     assert abs(dropped - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 1e6)
-
-
-@pytest.mark.parametrize("policy", ["float64", "mixed_bfloat16"])
-def test_mask_has_the_compute_dtype(policy):
-    dropout = VariationalDropout(0.5, dtype=policy)
-    for training in (False, True):
-        mask = dropout.sample_mask((2, 3), training=training)
-        assert mask.dtype == dropout.compute_dtype
 
 
 @pytest.mark.parametrize("rate, training", [(0.5, False), (0.0, True)])

@@ -1,3 +1,5 @@
+"""`DEQTrellisNet` tasks: generation, files, losses and sizes of the publication."""
+
 import keras
 import numpy as np
 import pytest
@@ -61,7 +63,7 @@ def test_greedy_generation_equals_solving_the_prefix_again(model, jit_compile):
     ],
     ids=["mixture", "untied"],
 )
-def test_files_presets_and_training(backbone, task, tmp_path):
+def test_files_presets_and_losses(backbone, task, tmp_path):
     model = _model(_backbone(**backbone), **task)
     tokens = _tokens((4, 13))
     expected = model(tokens)
@@ -75,15 +77,10 @@ def test_files_presets_and_training(backbone, task, tmp_path):
         np.testing.assert_array_equal(copy(tokens), expected)
         assert copy.get_config()["tie_weights"] == task.get("tie_weights", True)
         assert len(copy.trainable_weights) == len(model.trainable_weights)
-    trained = models.NextTokenLossModel(model)
-    x, y = trained.examples(tokens[:, :-1], tokens[:, 1:])
-    before = [weight.numpy() for weight in trained.trainable_weights]
+    losses = models.NextTokenLossModel(model)
+    x, y = losses.examples(tokens[:, :-1], tokens[:, 1:])
     expected = -tf.gather(model(x["token_ids"]), y, batch_dims=2)
-    np.testing.assert_allclose(trained(x), expected, atol=1e-4)
-    trained.compile(keras.optimizers.Adam(1e-2))
-    trained.fit(x, y, verbose=0)
-    for weight, old in zip(trained.trainable_weights, before, strict=True):
-        assert np.all(np.isfinite(weight)) and np.any(weight != old), weight.path
+    np.testing.assert_allclose(losses(x), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(

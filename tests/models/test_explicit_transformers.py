@@ -88,14 +88,6 @@ def test_two_segments_are_one_text(cls, normalize_first):
     np.testing.assert_allclose(segmented(tokens[:, :6]), received[0])
 
 
-def test_memory_of_another_batch_raises():
-    backbone = _backbone(memory_length=4)
-    with backbone.reading_segments():
-        backbone(_tokens(batch=2))
-        with pytest.raises(tf.errors.InvalidArgumentError, match="reset_memory"):
-            backbone(_tokens(batch=3))
-
-
 @pytest.mark.parametrize("weight_tied", [True, slow(False)])
 def test_recomputation_changes_no_gradient(weight_tied):
     inputs = {"token_ids": _tokens(), "targets": _tokens(seed=1)}

@@ -63,7 +63,10 @@ _CLASSES = {
         models.DEQTrellisNetBackbone,
         {**_TRELLIS, **_DROPOUT, "solver": _SOLVER},
     ),
-    "trellisnet": (models.TrellisNetBackbone, {**_TRELLIS, "num_layers": 2}),
+    "trellisnet": (
+        models.TrellisNetBackbone,
+        {**_TRELLIS, "num_layers": 2, "dilations": (1, 2), "auxiliary_frequency": 1},
+    ),
     "reasoner": (models.ReasonerBackbone, {"input_size": (None, 3)}),
     "image_restorer": (models.ImageRestorerBackbone, {"solver": _SOLVER}),
     "mdeq": (

@@ -96,18 +96,6 @@ def test_numbers_of_parameters_are_the_published_ones(preset):
     assert model.num_classes == (10 if "cifar" in preset else 1000)
 
 
-@pytest.mark.parametrize(
-    "cls, preset",
-    [
-        (models.MDEQBackbone, "mdeq_tiny_cifar10"),
-        (models.MDEQImageSegmenter, "mdeq_small_cityscapes"),
-    ],
-)
-def test_presets_have_no_weights(cls, preset):
-    with pytest.raises(ValueError, match=f"{preset}.*load_weights=False"):
-        cls.from_preset(preset)
-
-
 @pytest.mark.slow
 def test_segments_raw_pixels(segmenter):
     model = segmenter

@@ -25,7 +25,7 @@ class StoredProbes(regularizers.JacobianRegularizer):
 
 def _golden():
     arrays = load("jacobian")
-    return arrays, weights(arrays, "jl_mlp"), tf.constant(arrays["jl_mlp/z0"])
+    return arrays, weights("jacobian", "jl_mlp"), tf.constant(arrays["jl_mlp/z0"])
 
 
 @pytest.mark.parametrize("num_probes", [1, 3])

@@ -76,14 +76,6 @@ def test_a_relative_ridge_works_at_every_scale():
     assert np.abs(scaled[-1] / absolute[-1]).max() > 10
 
 
-def test_damping_is_the_weight_of_the_new_value():
-    solver = solvers.FixedPointIteration(max_iter=3, tol=None, damping=0.25)
-    solution = solver.solve(
-        lambda z: tf.ones_like(z), solvers.SolveRequest(tf.zeros((1, 2)))
-    )
-    np.testing.assert_allclose(solution.point, 1 - 0.75**2)
-
-
 def test_autograph_converts_a_function_of_the_user():
     def f(state):
         if tf.reduce_sum(state) > 100.0:

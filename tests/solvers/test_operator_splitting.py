@@ -9,6 +9,7 @@ import tensorflow as tf
 from deq_keras import solvers
 from deq_keras.layers import DEQ, DenseCell, MonotoneDenseCell
 from deq_keras.testing.problems import dense_adjoint, dense_jacobians, relative_error
+from tests import harness
 from tests.regimes import slow
 
 SPLITTINGS = {
@@ -58,16 +59,13 @@ def _check_gradient(splitting, activation, regime):
     point = layer.solve(inputs).value
     jacobians = dense_jacobians(lambda z: layer.cell(z, injection), point)
     adjoint = dense_adjoint(jacobians, cotangent)
-    with tf.GradientTape() as tape:
-        tape.watch(inputs)
-        value = layer.cell(point, layer.inject(inputs))
-    expected = tape.gradient(value, inputs, adjoint)
+    expected = harness.gradients(
+        lambda: layer.cell(point, layer.inject(inputs)), inputs, adjoint
+    )
 
     def gradient(inputs):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            value = layer(inputs, training=True)
-        return tape.gradient(value, inputs, tf.constant(cotangent))
+        function = lambda: layer(inputs, training=True)  # noqa: E731
+        return harness.gradients(function, inputs, tf.constant(cotangent))
 
     assert relative_error(regime(gradient)(inputs), expected) < 1e-6
 

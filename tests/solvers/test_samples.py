@@ -5,23 +5,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import solvers
-from deq_keras.testing.problems import function_of_samples, samples
 from tests.regimes import SOLVERS_IN_TURN, slow
-
-
-def test_sample_alone_equals_the_batch_under_xla():
-    solver = solvers.Anderson(max_iter=12, tol=None)
-
-    @tf.function(jit_compile=True, autograph=False)
-    def solve(scale, inputs):
-        function = function_of_samples(scale, inputs)
-        return solver.solve(function, solvers.SolveRequest(tf.zeros_like(inputs))).value
-
-    scale, inputs = samples()
-    batched = solve(scale, inputs)
-    for i in (0, 3):
-        alone = solve(scale[i : i + 1], inputs[i : i + 1])
-        np.testing.assert_allclose(batched[i], alone[0], rtol=0, atol=3e-7)
 
 
 @SOLVERS_IN_TURN

@@ -77,11 +77,12 @@ class TestCall:
 
         for max_iter in (1, 4, 40):
             budget.assign(max_iter + 1)
-            value, other = call(INPUTS, tf.constant(max_iter), tf.constant(1e-6))
+            budget_of_call = tf.constant(max_iter, tf.int16)
+            value, other = call(INPUTS, budget_of_call, tf.constant(1e-6))
             np.testing.assert_allclose(value, _value(deq, max_iter, 1e-6), atol=1e-6)
             np.testing.assert_allclose(other, _value(deq, max_iter + 1), atol=1e-6)
         with layers.SolveScope(deq, max_iter=3):
-            value, _ = call(INPUTS, tf.constant(1), tf.constant(0.0))
+            value, _ = call(INPUTS, tf.constant(1, tf.int16), tf.constant(0.0))
         np.testing.assert_allclose(value, _value(deq, 1), atol=1e-6)
         assert len(traces) == 1
 

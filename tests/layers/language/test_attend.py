@@ -1,3 +1,5 @@
+"""Relative attention equals its definition up to second derivatives."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -76,19 +78,3 @@ def test_equals_its_definition_up_to_second_derivatives(regime, rate):
     expected = derivatives(by_definition, dropout)
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_keeps_the_dtype_of_its_inputs(dtype):
-    arguments = [tf.cast(argument, dtype) for argument in arrays()]
-    with tf.GradientTape() as outer:
-        outer.watch(arguments)
-        with tf.GradientTape() as inner:
-            inner.watch(arguments)
-            mixed = attend(*arguments, tf.cast(mask(), dtype))
-        products = inner.gradient(mixed, arguments)
-        total = sum(tf.reduce_sum(product**2) for product in products)
-    seconds = outer.gradient(total, arguments)
-    assert {t.dtype.name for t in (mixed, *products, *seconds)} == {dtype}
-    first = derivatives(by_definition, None)[0]
-    np.testing.assert_allclose(tf.cast(mixed, "float64"), first, atol=0.05)

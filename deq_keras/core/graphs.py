@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from keras import tree
 
 from deq_keras.core.internals import (
     is_compiled_by_xla,
     is_index_of_vectorized_map,
+    keep_branches,
     replace_input,
     set_gradient,
 )
@@ -111,6 +113,28 @@ def while_loop(
         parallel_iterations=1,
         maximum_iterations=maximum_iterations if is_compiled_by_xla() else None,
     )
+
+
+def rare_cond(
+    is_rare: tf.Tensor, rare: Callable[[], tuple], usual: Callable[[], tuple]
+) -> tuple:
+    """Runs `tf.cond` for a long branch that is rarely taken.
+
+    TensorFlow merges the nodes of branches into the graph around them, and visits those
+    of the other branch, too. Here it calls a function.
+
+    Args:
+        is_rare: Boolean scalar tensor.
+        rare: Function that returns a tuple, a nest of tensors.
+        usual: Function that returns a nest like `rare`.
+    """
+    results = tf.cond(is_rare, rare, usual)
+    if not tf.executing_eagerly():
+        operation = tree.flatten(results)[0].op
+        while operation.type == "Identity":
+            operation = operation.inputs[0].op
+        keep_branches(operation)
+    return results
 
 
 @contextlib.contextmanager

@@ -201,6 +201,15 @@ def set_gradient(operation: tf.Operation, gradient: Callable[..., list]) -> None
     operation._gradient_function = gradient
 
 
+def keep_branches(operation: tf.Operation) -> None:
+    """Keeps the functions of a branch operation apart from the graph around it.
+
+    Only an attribute that TensorFlow sets itself tells it to merge their nodes.
+    """
+    value = tf.compat.v1.AttrValue(b=False)
+    operation._set_attr("_lower_using_switch_merge", value)
+
+
 def stateless_scope() -> keras.StatelessScope | None:
     """Returns the innermost `keras.StatelessScope`, or `None` outside of any.
 

@@ -113,10 +113,7 @@ class PairSteps(NamedTuple):
         point = self.structure.to_matrix(self.structure.template)
         evaluation = self._evaluate(point)
         status = first_status(evaluation.squared_norm[:, 0], self.problem.is_usable)
-        one = tf.constant(1)
-        error, status, _, progress = self.rule.judge(
-            evaluation, status, self.rule.start(), one, one
-        )
+        error, status, progress = self.rule.judge(evaluation, status, self.rule.start())
         has_failed = tf.equal(status, DIVERGED)
         return Pairs(
             num_steps=tf.constant(0),
@@ -151,9 +148,8 @@ class PairSteps(NamedTuple):
         z = self.mix(pairs.z, self._evaluate(y).value)
         evaluation = self._evaluate(z)
         is_active = tf.equal(pairs.status, MAX_ITER)
-        one = tf.constant(1)
-        error, status, _, progress = self.rule.judge(
-            evaluation, pairs.status, pairs.progress, one, one
+        error, status, progress = self.rule.judge(
+            evaluation, pairs.status, pairs.progress
         )
         # Samples that converged, or whose step is not finite, keep their pair.
         is_taken = is_active & ~tf.equal(status, DIVERGED)

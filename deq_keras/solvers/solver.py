@@ -138,31 +138,9 @@ class FixedPointSolver(Configured):
             count = old.batch_evaluations + 1
 
             # 2. Judge every sample that is not done, and keep its best iterate.
-            is_active = tf.equal(old.status, MAX_ITER)
-            error, status, budget_if_running, progress = rule.judge(
-                evaluation,
-                old.status,
-                state.progress,
-                budget,
-                state.budget_if_running,
+            results, budget_if_running, progress = rule.update(
+                evaluation, old, state.progress, budget, state.budget_if_running
             )
-            improves = is_active & rule.is_better(error, old.residual)
-            newest, best = (evaluation.point, evaluation.value), (old.point, old.value)
-            if rule.is_branchless:
-                # XLA would copy the tensors into and out of a branch.
-                point, value = where_rows(improves, newest, best)
-            else:
-                # If all samples improve, a branch passes the tensors by reference.
-                point, value = tf.cond(
-                    tf.reduce_all(improves),
-                    lambda: newest,
-                    lambda: where_rows(improves, newest, best),
-                )
-            trace = old.trace
-            if tf.is_tensor(trace):
-                rows = tf.range(tf.shape(trace, tf.int64)[0])[:, None]
-                is_row = tf.equal(rows, tf.cast(old.batch_evaluations, tf.int64))
-                trace = tf.where(is_row & is_active[None], error[None], trace)
             if not can_stop:
                 budget_if_running = state.budget_if_running
 
@@ -182,15 +160,6 @@ class FixedPointSolver(Configured):
                 step()
                 if rule.is_branchless or not tree.flatten(state.memory)
                 else tf.cond(count < budget_if_running, step, lambda: unchanged)
-            )
-            results = Solution(
-                value=value,
-                point=point,
-                residual=tf.where(improves, error, old.residual),
-                status=status,
-                num_evaluations=old.num_evaluations + tf.cast(is_active, tf.int64),
-                batch_evaluations=count,
-                trace=trace,
             )
             return LoopState(results, budget_if_running, next_point, memory, progress)
 
@@ -228,7 +197,12 @@ class FixedPointSolver(Configured):
                 problem.sources(request.initial_state),
             )
         results = batch.results if batch else state.results
-        structure = rule.structure
+        structure, count = rule.structure, state.results.batch_evaluations
+        num_evaluations = tf.where(
+            tf.equal(results.status, MAX_ITER),
+            tf.cast(count, tf.int64),
+            results.num_evaluations,
+        )
         # Samples without a finite evaluation overflow to infinity.
         residual = results.residual
         largest_number = tf.constant(residual.dtype.max, residual.dtype)
@@ -239,8 +213,8 @@ class FixedPointSolver(Configured):
             point=structure.to_state(results.point),
             residual=residual,
             status=tf.cast(results.status, tf.int32),
-            num_evaluations=tf.cast(results.num_evaluations, tf.int32),
-            batch_evaluations=state.results.batch_evaluations,
+            num_evaluations=tf.cast(num_evaluations, tf.int32),
+            batch_evaluations=count,
             trace=results.trace
             if tf.is_tensor(results.trace)
             else results.residual[None][:0],
@@ -336,7 +310,10 @@ class FixedPointSolver(Configured):
             dtype = structure.dtype
             tol = tf.cast(tol, dtype) if is_tensor else tf.constant(tol, dtype)
         is_branchless = is_compiled_by_xla() or graphs.is_vectorized()
-        return StoppingRule(structure, self.stop_mode, tol, takes_last, is_branchless)
+        decisive = None if tol is None else tf.maximum(tol, 0.0)
+        return StoppingRule(
+            structure, self.stop_mode, tol, takes_last, is_branchless, decisive
+        )
 
     def assess(
         self, point: Nest, value: Nest, failed: tf.Tensor, tol: float | None
@@ -356,8 +333,7 @@ class FixedPointSolver(Configured):
         rule, structure = rule._replace(is_branchless=True), rule.structure
         evaluation = Evaluation.of(structure, structure.to_matrix(point), value)
         status = first_status(evaluation.squared_norm[:, 0], ~failed)
-        one = tf.constant(1)
-        error, status, _, _ = rule.judge(evaluation, status, rule.start(), one, one)
+        error, status, _ = rule.judge(evaluation, status, rule.start())
         has_failed = tf.equal(status, DIVERGED)
         infinite = nonfinite.infinite_where(has_failed, error.dtype)
         return Solution(
@@ -410,7 +386,8 @@ class FixedPointSolver(Configured):
             largest = request.loop.capacity
         init = self.init if request.loop.allows_arrays else self.init_without_arrays
         memory = init(point, largest)
-        return LoopState(results, budget_if_running, point, memory, rule.start())
+        progress = rule.start(is_usable)
+        return LoopState(results, budget_if_running, point, memory, progress)
 
     def _check_step(self, step: Any, old_point: tf.Tensor, old_memory: Any) -> None:
         """Raises `ValueError` if a loop cannot use the result of `step`."""

@@ -1,17 +1,20 @@
 """Decides when a sample stops, and which iterate is its result."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from deq_keras.core import nonfinite
+from deq_keras.core import graphs, nonfinite
 from deq_keras.core.rounding import EPSILON
-from deq_keras.core.structure import Nest, StateStructure, squared_norm
-from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER
+from deq_keras.core.structure import Nest, StateStructure, squared_norm, where_rows
+from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, Solution
 
 # A relative residual divides by at least this fraction of the largest entry of the
 # initial state, so that iterates that shrink to a fixed point of exactly zero converge.
 _TINY = 1e-12
+
+# Smaller than `_TINY` times any start, but not zero.
+_SMALLEST_SIZE = 1e-37
 
 # Norms below this number may have lost entries, whose squares underflow in float32.
 _SMALLEST_NORM = 1e-15
@@ -62,15 +65,21 @@ class Evaluation(NamedTuple):
 class Progress(NamedTuple):
     """The memory of a `StoppingRule`.
 
+    The last two fields are empty if they cannot affect the status.
+
     Attributes:
-        start: Float tensor `(batch,)`. The largest entry of the initial state.
+        bound: Float tensor `(batch,)`. An iterate becomes the result if its residual is
+            below. Negative if the sample is done.
+        least: Float tensor `(batch,)`. The smallest number that divides a residual, or
+            an empty tuple if nothing does.
         residual: Float tensor `(batch,)`. The smallest |f(z) - z|, or infinity.
         size: Float tensor `(batch,)`. The last |f(z)|, or infinity.
     """
 
-    start: tf.Tensor
-    residual: tf.Tensor
-    size: tf.Tensor
+    bound: tf.Tensor
+    least: tf.Tensor | tuple[()]
+    residual: tf.Tensor | tuple[()]
+    size: tf.Tensor | tuple[()]
 
 
 class StoppingRule(NamedTuple):
@@ -92,6 +101,8 @@ class StoppingRule(NamedTuple):
             instead of the best one.
         is_branchless: Boolean. Whether branches that depend on samples are impossible
             or slow, as under XLA.
+        decisive: Float scalar tensor or `None`, no tolerance. The tolerance, or zero if
+            that is larger.
     """
 
     structure: StateStructure
@@ -99,148 +110,255 @@ class StoppingRule(NamedTuple):
     tol: tf.Tensor | None
     takes_last_iterate: bool
     is_branchless: bool
+    decisive: tf.Tensor | None
 
     @property
     def can_stop(self) -> bool:
         """Whether a sample may be done before the budget is spent."""
         return self.tol is not None
 
-    def start(self) -> Progress:
-        """Returns the memory of the rule before the first evaluation."""
+    @property
+    def is_relative(self) -> bool:
+        """Whether residuals are relative to |f(z)|."""
+        return self.stop_mode.startswith("rel")
+
+    def start(self, is_usable: tf.Tensor | None = None) -> Progress:
+        """Returns the memory of the rule before the first evaluation.
+
+        Args:
+            is_usable: See `first_status`.
+        """
         template = self.structure.template
         start = tf.reduce_max(tf.abs(self.structure.to_matrix(template)), axis=1)
-        largest = tf.ensure_shape(
-            tf.fill(tf.shape(start), start.dtype.max), start.shape
+        shape = tf.shape(start)
+        bound = tf.fill(shape, tf.constant(self._largest_error, start.dtype))
+        bound = tf.ensure_shape(bound, start.shape)
+        if is_usable is not None:
+            bound = tf.where(is_usable, bound, -1.0)
+        if not self.is_relative:
+            return Progress(bound, (), (), ())
+        least = tf.maximum(_TINY * start, _SMALLEST_SIZE)
+        if self.tol is None:
+            return Progress(bound, least, (), ())
+        largest = tf.ensure_shape(tf.fill(shape, start.dtype.max), start.shape)
+        return Progress(bound, least, largest, largest)
+
+    def update(
+        self,
+        evaluation: Evaluation,
+        old: Solution,
+        progress: Progress,
+        budget: int | tf.Tensor,
+        budget_if_running: tf.Tensor,
+    ) -> tuple[Solution, tf.Tensor, Progress]:
+        """Returns the results after an evaluation.
+
+        Args:
+            evaluation: The `Evaluation`.
+            old: The results so far, as in `LoopState`.
+            progress: Memory from `start` or the last `update`.
+            budget: Integer, or int32 scalar tensor.
+            budget_if_running: Int32 scalar tensor. The budget, or the last result.
+
+        Returns:
+            The new results, where `num_evaluations` is set for samples that are done;
+            the budget, or 0 if all samples are done; and the new memory.
+        """
+        # 1. Compute the norms of residual and value, and the residual as defined by
+        #    `stop_mode`, (B,) each.
+        # 2. Without XLA, ask once whether each sample is active, improves, is not to be
+        #    decided, and has norms in the range of float32. As a rule all are, and the
+        #    branch passes the tensors by reference.
+        # 3. Otherwise, ask whether the status of an active sample may change, let
+        #    `judge` decide, and select the best iterates.
+        count = old.batch_evaluations + 1
+        newest, best = (evaluation.point, evaluation.value), (old.point, old.value)
+        has_trace = tf.is_tensor(old.trace)
+
+        def decide(norms: tuple | None = None) -> tuple:
+            error, status, new = self.judge(evaluation, old.status, progress, norms)
+            num_evaluations = tf.where(
+                tf.equal(status, old.status),
+                old.num_evaluations,
+                tf.cast(count, tf.int64),
+            )
+            # A product of integers is on the host, where the loop reads it.
+            is_running = tf.reduce_any(tf.equal(status, MAX_ITER))
+            running = budget * tf.cast(is_running, tf.int32)
+            return error, status, num_evaluations, running, new._replace(least=())
+
+        def select(error: tf.Tensor, *decisions: Any) -> tuple:
+            improves = error < progress.bound
+            # XLA would copy the tensors into and out of a branch.
+            point, value = where_rows(improves, newest, best)
+            residual = tf.where(improves, error, old.residual)
+            return point, value, residual, *decisions, error if has_trace else ()
+
+        def pass_on() -> tuple:
+            bound = progress.bound if self.takes_last_iterate else error
+            decisions = *unchanged, new._replace(bound=bound, least=())
+            return *newest, error, *decisions, error if has_trace else ()
+
+        def choose() -> tuple:
+            is_clear = self._are_exact(norm, size) & (error < self._largest_error)
+            if self.tol is not None:
+                is_clear &= error > self.tol
+            bound = self._next_bound(error, progress)
+            decisions = graphs.rare_cond(
+                tf.reduce_any(tf.equal(old.status, MAX_ITER) & ~is_clear),
+                lambda: decide((norm, size)),
+                lambda: (error, *unchanged, new._replace(bound=bound, least=())),
+            )
+            return select(*decisions)
+
+        if self.is_branchless:
+            outcome = select(*decide())
+        else:
+            value, residual, squared = map(tf.stop_gradient, evaluation[1:])
+            norm, size = self._norms(residual, value, squared)
+            error = self._error(norm, size, progress)
+            new = self._next(norm, size, progress)
+            unchanged = old.status, old.num_evaluations, budget_if_running
+            is_plain = error < progress.bound
+            if self.tol is None:
+                is_plain &= self._are_exact(norm, size)
+            else:
+                is_plain &= (error > self.decisive) & (norm > _SMALLEST_NORM)
+            # A predicate makes the host wait for a GPU.
+            outcome = tf.cond(tf.reduce_all(is_plain), pass_on, choose)
+        point, value, residual, status, num_evaluations, running, new, error = outcome
+        trace = old.trace
+        if has_trace:
+            size = trace.shape[0] or tf.shape(trace, tf.int64)[0]
+            rows = tf.range(tf.cast(size, tf.int64))[:, None]
+            is_row = tf.equal(rows, tf.cast(old.batch_evaluations, tf.int64))
+            is_active = tf.equal(old.status, MAX_ITER)
+            trace = tf.where(is_row & is_active, error, trace)
+        results = Solution(
+            value, point, residual, status, num_evaluations, count, trace
         )
-        return Progress(start, largest, largest)
+        return results, running, new._replace(least=progress.least)
 
     def judge(
         self,
         evaluation: Evaluation,
         status: tf.Tensor,
         progress: Progress,
-        budget: int | tf.Tensor,
-        budget_if_running: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Progress]:
+        norms: tuple[tf.Tensor, tf.Tensor] | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor, Progress]:
         """Returns residual and status of each sample after an evaluation.
 
         Args:
             evaluation: The `Evaluation`.
             status: Int64 tensor `(batch,)`, of `first_status` or the last `judge`.
             progress: Memory from `start` or the last `judge`.
-            budget: Integer, or int32 scalar tensor.
-            budget_if_running: Int32 scalar tensor. The budget, or the last result.
+            norms: Tuple of float tensors `(batch,)`. Norms of residual and value in
+                float32, if they are known.
 
         Returns:
-            The residual as defined by `stop_mode`; the status; the budget, or 0 if all
-            samples are done; and the new memory.
+            The residual as defined by `stop_mode`; the status; and the new memory.
         """
         # 1. Compute the norms of residual and value, (B,) each. Their squares may leave
-        #    the range of float32: XLA sums in float64; elsewhere, step 3 repeats them.
-        # 2. Without XLA, ask once whether the status of any active sample may change.
-        #    As a rule none does, and step 3 and its transfers are skipped.
-        # 3. Settle: exact norms, then DIVERGED if they are not finite, else CONVERGED
-        #    if the residual is small and the state does not drift. Samples that are
-        #    done keep their status.
-        # 4. Remember the smallest residual and the size, which show a drift.
+        #    the range of float32: XLA sums in float64; elsewhere they are repeated.
+        # 2. Settle: DIVERGED if they are not finite, else CONVERGED if the residual is
+        #    small and the state does not drift. Samples that are done keep their
+        #    status.
+        # 3. Remember the smallest residual and the size, which show a drift.
         #
         # The result only controls the loop. The derivative of a root at 0 is infinite.
         value, residual, squared = map(tf.stop_gradient, evaluation[1:])
         is_active = tf.equal(status, MAX_ITER)
-
-        def settle(norm: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            """Decides from exact norms, which are also returned."""
-            error = self._error(norm, size, progress)
-            if self.stop_mode.startswith("rel"):
-                # An overflowed norm would make any residual seem small.
-                error = tf.where(tf.math.is_finite(size), error, size)
-            new = status
-            if self.tol is not None:
-                has_converged = error <= self.tol
-                if self.stop_mode.startswith("rel"):
-                    # Rounding alone changes the norm of a normalized state.
-                    rounding = self._epsilon * size
-                    growth = tf.maximum(size - progress.size, 0.0)
-                    factor = 1.0 + 3.0 * tf.math.divide_no_nan(growth, size)
-                    is_drifting = growth > _LARGEST_ROUNDING * rounding
-                    is_drifting &= factor * norm >= progress.residual
-                    # It jumped to where rounding hides its residual.
-                    is_drifting |= (0.5 * size > progress.size) & (
-                        rounding >= progress.residual
-                    )
-                    has_converged &= ~is_drifting
-                new = tf.where(has_converged, tf.constant(CONVERGED, tf.int64), new)
-            is_finite = tf.math.is_finite(error)
-            new = tf.where(is_finite, new, tf.constant(DIVERGED, tf.int64))
-            new = tf.where(is_active, new, status)
-            # A product of integers is on the host, where the loop reads it.
-            is_running = tf.reduce_any(tf.equal(new, MAX_ITER))
-            running = budget * tf.cast(is_running, tf.int32)
-            return norm, size, error, new, running
-
         if self.is_branchless:
             # XLA casts within the sum, at no cost. A branch would copy the matrices.
             wide = (tf.cast(residual, tf.float64), tf.cast(value, tf.float64))
-            norms = [tf.cast(norm, residual.dtype) for norm in self._norms(*wide)]
-            norm, size, error, status, running = settle(*norms)
+            norm, size = (tf.cast(one, residual.dtype) for one in self._norms(*wide))
         else:
-            # A predicate makes the host wait for a GPU. This one also serves to find
-            # out whether all samples are done: only a decision can change that.
-            norm, size = self._norms(residual, value, squared)
+            norm, size = norms or self._norms(residual, value, squared)
             error = self._error(norm, size, progress)
-            # A lost residual does not matter beside a state that is much larger.
-            is_exact = tf.maximum(norm, 1e-10 * size) > _SMALLEST_NORM
-            is_exact &= tf.math.is_finite(norm + size)
-            is_clear = is_exact if self.tol is None else is_exact & (error > self.tol)
-
-            def settle_exactly() -> tuple[tf.Tensor, ...]:
-                needs_scale = tf.reduce_any(~is_exact & is_active)
-                scaled = tf.cond(
-                    needs_scale,
-                    lambda: self._scaled_norms(residual, value),
-                    lambda: (norm, size),
-                )
-                # A sample must not depend on the others, not even to rounding.
-                return settle(
-                    tf.where(is_exact, norm, scaled[0]),
-                    tf.where(is_exact, size, scaled[1]),
-                )
-
-            norm, size, error, status, running = tf.cond(
-                tf.reduce_any(is_active & ~is_clear),
-                settle_exactly,
-                lambda: (norm, size, error, status, budget_if_running),
+            is_exact = self._are_exact(norm, size) & (error < self._largest_error)
+            scaled = tf.cond(
+                tf.reduce_any(~is_exact & is_active),
+                lambda: self._scaled_norms(residual, value),
+                lambda: (norm, size),
             )
-        smallest = progress.residual
+            # A sample must not depend on the others, not even to rounding.
+            norm = tf.where(is_exact, norm, scaled[0])
+            size = tf.where(is_exact, size, scaled[1])
+
+        error = self._error(norm, size, progress, is_bounded=True)
+        if self.is_relative:
+            # An overflowed norm would make any residual seem small.
+            error = tf.where(tf.math.is_finite(size), error, size)
+        new = status
         if self.tol is not None:
-            smallest = tf.minimum(norm, smallest)
-        progress = Progress(progress.start, smallest, size)
-        return error, status, running, progress
+            has_converged = error <= self.tol
+            if self.is_relative:
+                # Rounding alone changes the norm of a normalized state.
+                rounding = self._epsilon * size
+                growth = tf.maximum(size - progress.size, 0.0)
+                factor = 1.0 + 3.0 * tf.math.divide_no_nan(growth, size)
+                is_drifting = growth > _LARGEST_ROUNDING * rounding
+                is_drifting &= factor * norm >= progress.residual
+                # It jumped to where rounding hides its residual.
+                is_drifting |= (0.5 * size > progress.size) & (
+                    rounding >= progress.residual
+                )
+                has_converged &= ~is_drifting
+            new = tf.where(has_converged, tf.constant(CONVERGED, tf.int64), new)
+        is_finite = tf.math.is_finite(error)
+        new = tf.where(is_finite, new, tf.constant(DIVERGED, tf.int64))
+        new = tf.where(is_active, new, status)
+        bound = self._next_bound(error, progress)
+        bound = tf.where(tf.equal(new, MAX_ITER), bound, -1.0)
+        return error, new, self._next(norm, size, progress)._replace(bound=bound)
 
     @property
     def _epsilon(self) -> float:
         """Epsilon of the coarsest dtype of the state."""
         return max(EPSILON[leaf.dtype] for leaf in self.structure.leaves)
 
-    def _error(self, norm: tf.Tensor, size: tf.Tensor, progress: Progress) -> tf.Tensor:
-        """Returns the residual that `stop_mode` defines, from |f(z) - z| and |f(z)|."""
-        if self.stop_mode.startswith("abs"):
-            return norm
-        least = _TINY * tf.maximum(progress.start, norm)
-        return tf.math.divide_no_nan(norm, tf.maximum(size, least))
+    @property
+    def _largest_error(self) -> float:
+        """An upper bound of the residuals of finite evaluations."""
+        return 1.000001 / _TINY if self.is_relative else self.structure.dtype.max
 
-    def is_better(self, error: tf.Tensor, best_error: tf.Tensor) -> tf.Tensor:
-        """Returns a mask of samples whose newest iterate becomes the result.
+    def _error(
+        self,
+        norm: tf.Tensor,
+        size: tf.Tensor,
+        progress: Progress,
+        is_bounded: bool = False,
+    ) -> tf.Tensor:
+        """Returns the residual that `stop_mode` defines, from |f(z) - z| and |f(z)|.
 
-        Args:
-            error: Float tensor `(batch,)`. Residuals of the newest iterate. Non-finite
-                residuals never count.
-            best_error: Float tensor `(batch,)`. Smallest residuals so far, the
-                largest number before the first evaluation.
+        Bounded, a relative residual is finite also if a state of zero follows a large
+        one.
         """
+        if not self.is_relative:
+            return norm
+        least = progress.least
+        if is_bounded:
+            least = tf.maximum(least, _TINY * norm)
+        return norm / tf.maximum(size, least)
+
+    def _are_exact(self, norm: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+        """Returns whether no square that matters left the range of float32."""
+        # A lost residual does not matter beside a state that is much larger.
+        are_exact = tf.maximum(norm, 1e-10 * size) > _SMALLEST_NORM
+        return are_exact & tf.math.is_finite(size) if self.is_relative else are_exact
+
+    def _next_bound(self, error: tf.Tensor, progress: Progress) -> tf.Tensor:
+        """Returns the bound of samples that are not done."""
         if self.takes_last_iterate:
-            return tf.math.is_finite(error)
-        return error < best_error
+            return progress.bound
+        return tf.minimum(error, progress.bound)
+
+    def _next(self, norm: tf.Tensor, size: tf.Tensor, progress: Progress) -> Progress:
+        """Returns the memory that shows a drift."""
+        if not tf.is_tensor(progress.size):
+            return progress
+        smallest = tf.minimum(norm, progress.residual)
+        return progress._replace(residual=smallest, size=size)
 
     def _norms(
         self, residual: tf.Tensor, value: tf.Tensor, squared: tf.Tensor | None = None

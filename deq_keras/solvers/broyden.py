@@ -102,23 +102,26 @@ class Broyden(FixedPointSolver):
         num_steps = (num_evaluations - 1) % slots
 
         def coefficient(
-            direction: tf.Tensor, step: tf.Tensor, j: tf.Tensor, exists: tf.Tensor
+            direction: tf.Tensor, step: tf.Tensor, square: tf.Tensor
         ) -> tf.Tensor:
             """Returns (s_j . d) / |s_j|^2, or zero if the step is missing or zero."""
             product = tf.reduce_sum(step * direction, axis=1, keepdims=True)
-            square = squared_norms.read(j)
-            exists &= square > 0
-            return tf.where(exists, product, 0.0) / tf.where(exists, square, 1.0)
+            return tf.math.divide_no_nan(product, square)
 
         # 1. Update d = g(z_k) with all steps, oldest first. In a program of XLA, an
         # iteration costs more than a few updates without effect.
-        block = _BLOCK if is_compiled_by_xla() else 1
+        by_xla = is_compiled_by_xla()
         newest = tf.maximum(num_steps - 1, 0)
 
         def update(j: tf.Tensor, direction: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             step = steps.read(j)
-            for _ in range(block):
-                factor = coefficient(direction, step, tf.minimum(j, newest), j < newest)
+            if not by_xla:
+                factor = coefficient(direction, step, squared_norms.read(j))
+                return j + 1, direction + factor * steps.read(j + 1)
+            for _ in range(_BLOCK):
+                square = squared_norms.read(tf.minimum(j, newest))
+                square = tf.where(j < newest, square, 0.0)
+                factor = coefficient(direction, step, square)
                 j += 1
                 step = steps.read(tf.minimum(j, newest))
                 direction += factor * step
@@ -130,11 +133,15 @@ class Broyden(FixedPointSolver):
             (tf.constant(0), evaluation.residual),
             parallel_iterations=1,
             # Only XLA needs it, for the gradient.
-            maximum_iterations=slots if is_compiled_by_xla() else None,
+            maximum_iterations=slots if by_xla else None,
         )
 
-        # 2. Scale d with the newest step, which gives the next one.
-        pivot = 1.0 - coefficient(direction, steps.read(newest), newest, num_steps > 0)
+        # 2. Scale d with the newest step, which gives the next one. Before the first
+        # step, its slot is zero; after a restart, it is not.
+        square = squared_norms.read(newest)
+        if self.history is not None:
+            square = tf.where(num_steps > 0, square, 0.0)
+        pivot = 1.0 - coefficient(direction, steps.read(newest), square)
         bounded = tf.maximum(tf.abs(pivot), _SMALLEST_PIVOT)
         step = direction / tf.where(pivot < 0, -bounded, bounded)
 

@@ -22,25 +22,6 @@ def test_scalar_needs_three_evaluations():
     np.testing.assert_array_equal(solution.num_evaluations, 3)
 
 
-def test_factors_follow_from_two_residuals():
-    """By hand: the second step scales each sample by its own secant."""
-    matrix = tf.constant([[0.5, 0.2], [0.0, -0.4]], tf.float64)
-    start = tf.constant([[1.0, 2.0], [-1.0, 0.5]], tf.float64)
-
-    def function(z):
-        return tf.matmul(z, matrix) + 1.0
-
-    solution = solvers.Aitken(max_iter=3, tol=None).solve(
-        function, solvers.SolveRequest(start)
-    )
-    first = (function(start) - start).numpy()
-    second = (function(function(start)) - function(start)).numpy()
-    change = second - first
-    factor = -np.sum(first * change, 1) / np.sum(change**2, 1)
-    expected = function(start) + factor[:, None] * second
-    np.testing.assert_allclose(solution.point, expected, rtol=1e-12)
-
-
 def test_factor_beyond_its_limit_is_a_plain_step():
     # The secant of a = 0.95 is 20.
     solver = solvers.Aitken(max_iter=3, tol=None)

@@ -106,18 +106,6 @@ def test_gmres_does_not_break_down_at_a_stall():
     np.testing.assert_allclose(solution.value, [[0.0, 1.0]], atol=1e-12)
 
 
-def test_restarted_gmres_converges_more_slowly():
-    random = np.random.RandomState(4).normal(size=(1, FEATURES, FEATURES))
-    matrices, constant = 0.9 * random / np.linalg.norm(random[0], 2), _constants(1)
-    whole = _solve(solvers.GMRES(400, 1e-10), matrices, constant)
-    restarted = _solve(solvers.GMRES(400, 1e-10, restart=2), matrices, constant)
-    assert restarted.status[0] == solvers.CONVERGED
-    assert restarted.num_evaluations[0] > whole.num_evaluations[0]
-    np.testing.assert_allclose(
-        restarted.value, _exact(matrices, constant), rtol=0, atol=1e-8
-    )
-
-
 @pytest.mark.parametrize(
     "solver_class, exact_regime",
     [(solvers.GMRES, "graph"), (solvers.BiCGStab, "eager")],

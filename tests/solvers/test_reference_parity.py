@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import solvers
-from tests.golden.arrays import fill, golden_problem, load
+from tests.golden.arrays import golden_problem, load
 
 PROBLEMS = ("p1_linear", "p2_tanh", "p3_mlp", "p6_multi")
 # (run, budget): the reference's threshold is a budget for Anderson, and the number of
@@ -100,54 +100,3 @@ def _run(name, solver, run):
     prefix = f"{name}/{solver}/{run}/"
     fields = ("abs_trace", "rel_trace", "sens_trace")
     return {field: load("solvers")[prefix + field] for field in fields}
-
-
-def _tabled_function(scale=1.0):
-    kernel = tf.constant(fill((6, 6), 1, 0.5).T * scale)
-    bias = tf.constant(fill((2, 6), 2, 0.8))
-    return lambda z: tf.tanh(tf.matmul(z, kernel) + bias)
-
-
-TABLE = [
-    pytest.param(
-        solvers.Anderson(history=3, ridge=1e-3, ridge_mode="absolute", mixing=0.8),
-        1.0,
-        [0.66466777670, 0.30433016462, 0.15107702930, 0.071853933242, 0.020615364954]
-        + [0.011579526090],
-        id="anderson-mixing",
-    ),
-    pytest.param(
-        solvers.Broyden(),
-        6.0,
-        [3.3724821416, 2.2329955049, 1.6341157094, 0.75792086197, 1.0370237955]
-        + [0.27058185013, 0.035217297587, 0.017824117100],
-        id="broyden-expansive",
-    ),
-]
-
-
-@pytest.mark.parametrize("solver, scale, expected", TABLE)
-def test_traces_of_the_reference_sheet(solver, scale, expected):
-    first = 1 if isinstance(solver, solvers.Broyden) else 2
-    solution = type(solver)(
-        **{
-            **solver.get_config(),
-            "max_iter": len(expected) + first,
-            "tol": None,
-            "stop_mode": "abs",
-        }
-    ).solve(_tabled_function(scale), solvers.SolveRequest(tf.zeros((2, 6), tf.float64)))
-    batch_norms = np.linalg.norm(solution.trace, axis=1)
-    np.testing.assert_allclose(batch_norms[first:], expected, rtol=1e-9)
-
-
-def test_samples_stop_alone():
-    """The reference solves both samples to k = 8; alone it would stop sample 1 at 6."""
-    solver = solvers.Anderson(10, 1e-3, history=6, ridge=1e-4, ridge_mode="absolute")
-    solution = solver.solve(
-        _tabled_function(), solvers.SolveRequest(tf.zeros((2, 6), tf.float64))
-    )
-    np.testing.assert_array_equal(solution.num_evaluations, [9, 7])
-    np.testing.assert_allclose(
-        solution.trace[2:7, 1], [0.28524, 0.15156, 0.06239, 0.0087749, 3.7522e-4], 2e-4
-    )

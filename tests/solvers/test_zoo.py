@@ -54,18 +54,6 @@ def test_expanding_cells_from_any_start(solver, regime):
     np.testing.assert_allclose(solution.value, expected, atol=1e-7)
 
 
-def test_accelerated_solvers_need_fewer_evaluations():
-    problem = ZOO["negative_spectrum"]()
-    evaluations = []
-    for cls in (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden):
-        solver = cls(max_iter=ENOUGH[cls], tol=1e-6)
-        solution = solution_of(solver, problem)
-        np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
-        evaluations.append(int(solution.batch_evaluations))
-    assert evaluations[0] > 60
-    assert max(evaluations[1:]) < 20
-
-
 @pytest.mark.parametrize(
     "make, options, budget",
     [

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from deq_keras import gradients, initial_states, layers, solvers
 from tests.layers.cells import FunctionCell
-from tests.regimes import XLA_IS_SLOW, slow
+from tests.regimes import slow
 
 X = np.random.default_rng(0).random((6, 3), "float32")
 
@@ -195,11 +195,3 @@ class TestScopes:
         assert self._counts(model) == (5, 5)
         two.__exit__(None)
         assert self._counts(model) == (30, 30)
-
-    @XLA_IS_SLOW
-    def test_a_tensor_may_exceed_the_budget_of_the_solver(self, regime):
-        deq = self._layer(5)
-        call = regime(lambda x, n: deq(x, max_iter=n))
-        x = tf.ones((1, 3))
-        for budget in (3, 40):
-            assert self._count(call(x, tf.constant(budget))) == budget

@@ -243,19 +243,11 @@ def test_figures_of_results_are_drawn(tmp_path):
 
 
 @pytest.mark.slow
-def test_figures_of_concepts_are_drawn(tmp_path):
-    script = runpy.run_path(str(ROOT / "tools" / "make_concept_pictures.py"))
+@pytest.mark.parametrize("kind", ["concept", "reasoning"])
+def test_pictures_are_drawn(kind, tmp_path):
+    script = runpy.run_path(str(ROOT / "tools" / f"make_{kind}_pictures.py"))
     script["main"](tmp_path)
-    for name in script["FIGURES"]:
-        assert "<svg" in (tmp_path / f"{name}.svg").read_text()
-        assert (DOCS / "images" / f"{name}.svg").exists()
-
-
-@pytest.mark.slow
-def test_pictures_of_reasoning_are_drawn_from_the_presets(tmp_path):
-    script = runpy.run_path(str(ROOT / "tools" / "make_reasoning_pictures.py"))
-    script["main"](tmp_path)
-    for name in script["PICTURES"]:
+    for name in script["FIGURES" if kind == "concept" else "PICTURES"]:
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()
         assert (DOCS / "images" / f"{name}.svg").exists()
 

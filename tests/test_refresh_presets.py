@@ -10,14 +10,8 @@ import pytest
 from deq_keras import models
 from deq_keras.models.kerashub import FOLDER
 from training.config import reading as configs
+from training.data import reasoning
 from training.data.images import digits
-from training.data.reasoning import (
-    Mazes,
-    PrefixSums,
-    Sudoku,
-    held_out_examples,
-    is_solved,
-)
 from training.errors import InputError
 from training.experiments import imaging
 
@@ -45,10 +39,10 @@ def test_config_of_each_card_is_valid():
 
 def _reasoner(task, level, count):
     def score(name):
-        examples = held_out_examples(task, level, count, seed=0)
+        examples = reasoning.held_out_examples(task, level, count, seed=0)
         model = models.ReasonerTagger.from_preset(name)
         classes = model.predict(examples.inputs, verbose=0).argmax(axis=-1)
-        return 100 * np.mean(is_solved(classes, examples))
+        return 100 * np.mean(reasoning.is_solved(classes, examples))
 
     return score
 
@@ -75,9 +69,9 @@ def _deblur(name):
     "name, score, tolerance",
     [
         # The scores of the cards are of solves without a tolerance.
-        ("prefix_sums", _reasoner(PrefixSums(), 512, 200), 0.5),
-        ("mazes", _reasoner(Mazes(), 33, 40), 2.5),
-        ("sudoku_6x6", _reasoner(Sudoku(6), 0, 200), 0.5),
+        ("prefix_sums", _reasoner(reasoning.PrefixSums(), 512, 200), 0.5),
+        ("mazes", _reasoner(reasoning.Mazes(), 33, 40), 2.5),
+        ("sudoku_6x6", _reasoner(reasoning.Sudoku(6), 0, 200), 0.5),
         ("digits", _classifier(models.MDEQImageClassifier), 0.05),
         ("monotone_digits", _classifier(models.MonotoneClassifier), 0.05),
         ("deblur", _deblur, 0.01),

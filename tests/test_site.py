@@ -11,45 +11,9 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
 
+LINES = (ROOT / "tests" / "site_queries.txt").read_text(encoding="utf-8").splitlines()
 # Words that a newcomer types, and the page that must come first.
-QUERIES = {
-    "batch normalization": "guides/how_do_i",
-    "checkpoint": "guides/import_checkpoints",
-    "class weights": "guides/how_do_i",
-    "custom cell": "guides/write_a_cell",
-    "dropout": "guides/how_do_i",
-    "early stopping": "guides/how_do_i",
-    "error bars": "guides/known_functions",
-    "float64": "guides/how_do_i",
-    "graph": "guides/known_functions",
-    "hessian": "guides/known_functions",
-    "hyperparameter": "guides/how_do_i",
-    "inference speed": "guides/how_do_i",
-    "install": "guides/installation",
-    "kubernetes": "guides/distribution",
-    "latency": "guides/how_do_i",
-    "lora": "guides/how_do_i",
-    "mixed precision": "guides/how_do_i",
-    "mnist": "examples",
-    "multi gpu": "guides/distribution",
-    "nan": "guides/troubleshooting",
-    "no convergence": "guides/troubleshooting",
-    "onnx": "guides/serving",
-    "out of memory": "guides/how_do_i",
-    "phantom": "glossary",
-    "photographs": "guides/images",
-    "quantization": "guides/how_do_i",
-    "residual": "glossary",
-    "resume": "guides/command_line",
-    "second derivative": "guides/known_functions",
-    "sparse": "guides/how_do_i",
-    "spectral radius": "guides/troubleshooting",
-    "text classification": "guides/how_do_i",
-    "tflite": "guides/serving",
-    "time series": "guides/how_do_i",
-    "torchdeq": "guides/migrate",
-    "variable size graphs": "guides/known_functions",
-}
+QUERIES = dict(line.split(": ") for line in LINES if not line.startswith("#"))
 
 
 @pytest.fixture(scope="module")

@@ -241,8 +241,6 @@ def test_validation_solves_from_the_start():
     history = model.fit(
         DATA, epochs=2, shuffle=False, validation_data=DATA.take(2), verbose=0
     ).history
-    assert {"segments", "finished", "deq_residual", "val_accuracy"} <= set(history)
-    assert not {"val_segments", "val_finished"} & set(history)
     assert np.isfinite([history[name] for name in history]).all()
     # 8 problems are in progress, and 2 are new in each step.
     assert 1.0 < history["segments"][1] < 8.0

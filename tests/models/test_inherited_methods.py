@@ -138,15 +138,6 @@ def test_presets_accept_other_arguments():
         models.MDEQBackbone.from_preset("characters")
 
 
-def test_a_task_from_a_config_trains_and_generates():
-    model = models.TransformerXLCausalLM(_transformer_xl())
-    copy = models.TransformerXLCausalLM.from_config(model.get_config())
-    copy.run_eagerly = True
-    prompt = {"token_ids": TOKENS, "padding_mask": np.arange(5) < [[2]] * 4}
-    assert copy.generate(prompt, stop_token_ids=None)["token_ids"].shape == (4, 5)
-    copy.fit(TOKENS, TOKENS, verbose=0, shuffle=False)
-
-
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_files_load_without_their_compilation(is_compiled, tmp_path):
     model = models.TransformerXLCausalLM(_transformer_xl(), compile=is_compiled)

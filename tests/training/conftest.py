@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from training.config import reading as configs
+from training.data.images import photographs
 from training.runs.work_directory import WorkDirectory
 
 SMALL = {
@@ -35,6 +36,14 @@ SMALL = {
     "phases": [{"epochs": 1}],
     "evaluation": {"budgets": [1, 4], "num_samples": 8, "max_iter": 5},
 }
+
+
+@pytest.fixture
+def few_crops(monkeypatch):
+    """Tests on four crops of a photograph instead of two thousand."""
+    train, test = photographs.load()
+    crops = {"camera": test["camera"][200:232, 200:232]}
+    monkeypatch.setattr(photographs, "load", lambda: (train, crops))
 
 
 @pytest.fixture

@@ -17,11 +17,7 @@ from training.experiments.classification.job import ClassificationJob
 
 
 def _stored(file, prefix, path):
-    state_dict = {
-        name.removeprefix(prefix): array
-        for name, array in arrays.load(file).items()
-        if name.startswith(prefix)
-    }
+    state_dict = arrays.part(file, prefix)
     np.savez(path, **state_dict)
     return state_dict
 

@@ -1,3 +1,5 @@
+"""`import` converts checkpoints of other libraries and names unreadable ones."""
+
 import io
 import os
 import pathlib
@@ -14,17 +16,9 @@ from training.cli import main
 from training.conversion import checkpoint_file
 
 
-def _stored(file, prefix):
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.load(file).items()
-        if name.startswith(prefix)
-    }
-
-
 @pytest.fixture
 def state_dict():
-    return _stored("language_model", "a4_pre0_wn1/param/")
+    return arrays.part("language_model", "a4_pre0_wn1/param/")
 
 
 @pytest.fixture
@@ -47,38 +41,29 @@ def test_deq_transformer_is_converted(checkpoint, state_dict, tmp_path):
 
 
 @pytest.mark.slow
-def test_trellisnet_is_converted(tmp_path):
-    path, out = tmp_path / "trellis.npz", tmp_path / "model.keras"
-    np.savez(path, **_stored("trellis", "k3_d2_mos/param/"))
-    arguments = ["import-checkpoint", str(path), "--out", str(out)]
-    assert main([*arguments, "--set", "dilation=2"]) == 0
-    model = keras.saving.load_model(out, compile=False)
-    assert isinstance(model, models.DEQTrellisNetCausalLM)
-    assert model.backbone.deq.cell.dilation_rate == 2
-    assert model.backbone.memory_length == 1
-    assert model(np.zeros((2, 5), "int32")).shape == (2, 5, 13)
-
-
-@pytest.fixture
-def mdeq_arguments(tmp_path):
-    path, out = tmp_path / "mdeq.npz", tmp_path / "model.keras"
-    np.savez(path, **_stored("mdeq", "param/"))
-    settings = ["--set", "num_groups=4", "--set", "downsample_times=1"]
-    return ["import-checkpoint", str(path), "--out", str(out), *settings]
-
-
-@pytest.mark.slow
-def test_mdeq_is_converted(mdeq_arguments, tmp_path):
-    assert main(mdeq_arguments) == 0
-    model = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    assert isinstance(model, models.MDEQImageClassifier)
-    expected = _stored("mdeq", "param/")["classifier.weight"].T
-    np.testing.assert_array_equal(model.head.classifier.kernel.numpy(), expected)
+@pytest.mark.parametrize(
+    "file, prefix, settings, cls",
+    [
+        ("trellis", "k3_d2_mos/param/", ["dilation=2"], models.DEQTrellisNetCausalLM),
+        (
+            "mdeq",
+            "param/",
+            ["num_groups=4", "--set", "downsample_times=1"],
+            models.MDEQImageClassifier,
+        ),
+    ],
+)
+def test_names_of_weights_choose_the_model(file, prefix, settings, cls, tmp_path):
+    path, out = tmp_path / "weights.npz", tmp_path / "model.keras"
+    np.savez(path, **arrays.part(file, prefix))
+    arguments = ["import-checkpoint", str(path), "--out", str(out), "--set", *settings]
+    assert main(arguments) == 0
+    assert isinstance(keras.saving.load_model(out, compile=False), cls)
 
 
 def test_monotone_network_is_converted(tmp_path, capsys):
     path, out = tmp_path / "monotone.npz", tmp_path / "model.keras"
-    np.savez(path, **_stored("monotone", "fc/param/"))
+    np.savez(path, **arrays.part("monotone", "fc/param/"))
     arguments = ["import-checkpoint", str(path), "--out", str(out)]
     assert main([*arguments, "--set", "m=0"]) == 2
     assert "`m` must be" in capsys.readouterr().err

@@ -5,13 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.regimes import slow
-from training.data.images import (
-    evaluation_batches,
-    imagenet,
-    in_memory,
-    steps_per_epoch,
-    training_batches,
-)
+from training.data import images
 from training.data.pipeline import BatchShard
 from training.experiments.classification.schema import AugmentationConfig
 
@@ -24,9 +18,9 @@ def stream(request, kind):
     """A split of ten images, and an augmentation of them."""
     if kind == "streamed":
         folder = request.getfixturevalue("folder")
-        return imagenet.load("imagenette", folder, image_size=16)[0], STREAMED
+        return images.imagenet.load("imagenette", folder, image_size=16)[0], STREAMED
     pixels = np.random.default_rng(0).integers(0, 256, (10, 4, 4, 1)).astype("uint8")
-    return in_memory(pixels, np.arange(10, dtype="int32")), IN_MEMORY
+    return images.in_memory(pixels, np.arange(10, dtype="int32")), IN_MEMORY
 
 
 def joined(readers):
@@ -53,12 +47,13 @@ def test_training(stream, count):
     split, augmentation = stream
     arguments = (split, 4, augmentation, 3, range(2, 6), True)
     readers = [
-        training_batches(*arguments, BatchShard(index, count)) for index in range(count)
+        images.training_batches(*arguments, BatchShard(index, count))
+        for index in range(count)
     ]
     for reader in readers:
         assert [len(labels) for _, labels in reader] == 4 * [4 // count]
-    check_equal(joined(readers), training_batches(*arguments))
-    assert steps_per_epoch(split, 4, drop_remainder=True) == 2
+    check_equal(joined(readers), images.training_batches(*arguments))
+    assert images.steps_per_epoch(split, 4, drop_remainder=True) == 2
 
 
 @pytest.mark.parametrize(
@@ -71,11 +66,11 @@ def test_training(stream, count):
 def test_evaluation_reads_every_image_once(stream, batch_size, count, last):
     split, _ = stream
     readers = [
-        evaluation_batches(split, batch_size, BatchShard(index, count))
+        images.evaluation_batches(split, batch_size, BatchShard(index, count))
         for index in range(count)
     ]
     assert [len(list(reader)[-1][1]) for reader in readers] == last
-    check_equal(joined(readers), evaluation_batches(split, batch_size))
+    check_equal(joined(readers), images.evaluation_batches(split, batch_size))
 
 
 def test_static_sizes_stay_static():

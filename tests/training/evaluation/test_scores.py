@@ -10,18 +10,10 @@ from tests.regimes import slow
 from tests.training.experiments.small_jobs import ALL, job
 from training import registry
 from training.conversion.export import export
-from training.data.images import photographs
 from training.evaluation.budgets import equilibrium
 from training.evaluation.exported import ExportedFile
 
 BUDGET = 8
-
-
-@pytest.fixture
-def few_crops(monkeypatch):
-    train, test = photographs.load()
-    crops = {"camera": test["camera"][200:232, 200:232]}
-    monkeypatch.setattr(photographs, "load", lambda: (train, crops))
 
 
 @keras.saving.register_keras_serializable("deq_keras_tests.scores")

@@ -1,16 +1,12 @@
 """Classifiers of images: one scale and monotone networks."""
 
-import keras
 import numpy as np
 import pytest
 
-from deq_keras import models
 from deq_keras.diagnostics import split_model
-from tests.training.runs import small_runs
 from training.config import reading as configs
 from training.data import images as datasets
 from training.data.images import digits
-from training.evaluation import report
 from training.experiments.classification.build import build_single_scale
 from training.experiments.classification.job import ClassificationJob
 from training.runs.train import build, enter_phase
@@ -62,14 +58,3 @@ def test_phases_keep_the_optimizer_and_its_loss_scale(small):
         assert model.optimizer is optimizer
         assert int(optimizer.inner_optimizer.iterations) == step
     assert type(split_model(model).layer.gradient).__name__ == "PhantomGradient"
-
-
-@pytest.mark.slow
-def test_monotone_run(small, tmp_path):
-    cell = {"class_name": "monotone_dense_cell", "units": 8}
-    small["model"] = {"name": "monotone", "cell": cell}
-    directory = small_runs.finished(tmp_path / "run", configs.resolve(small))
-    model = keras.models.load_model(directory.run("model") / "model.keras")
-    assert isinstance(model, models.MonotoneClassifier)
-    (row,) = report.histories(directory)["model"]
-    assert 0 < float(row["deq_spectral_radius"]) and 0 < float(row["deq_jacobian_norm"])

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.training.runs import small_runs
 from training.config import reading as configs
 from training.evaluation.budgets import equilibrium
 from training.experiments.copy_memory import CopyMemoryJob, copy_memory
@@ -52,14 +51,3 @@ def test_loss_equals_keras():
     compile_model(measured, model, optimizer)
     logs = model.evaluate(*measured.feed.test, verbose=0, return_dict=True)
     assert row["loss"] == pytest.approx(logs["loss"], rel=1e-4)
-
-
-@pytest.mark.slow
-def test_all_networks_learn(tmp_path):
-    settings = ["data.delay=5", "data.num_train=64", "data.num_test=32"]
-    settings += ["phases.0.epochs=3", "tensorboard=false", "evaluation.budgets=[2, 8]"]
-    config = configs.load(FOLDER / "short.yaml", settings)
-    directory = small_runs.finished(tmp_path / "run", config)
-    for name in config.variants:
-        first, *_, last = small_runs.history(directory.run(name))
-        assert float(last["val_loss"]) < float(first["val_loss"])

@@ -2,11 +2,9 @@
 
 import re
 
-import keras
 import pytest
 
 from tests.training.experiments.small_tasks import (
-    SHORT,
     TWIN,
     config,
     job,
@@ -18,9 +16,7 @@ from training.evaluation.report import report
 from training.experiments.defaults import build as builds
 from training.experiments.defaults.tables import numbers, of_tasks
 from training.experiments.defaults.tasks import TASKS
-from training.experiments.defaults.tasks.vectors import explained_variance
 from training.files import records
-from training.runs import variants
 from training.runs.train import build, enter_phase
 from training.runs.work_directory import WorkDirectory
 
@@ -158,6 +154,7 @@ def test_a_table_has_a_line_for_each_task_and_variant(tmp_path):
     ]
     assert last.split()[:3] == ["b", "twin", "0/1"]
     assert "best of twin with the same seed" in of_tasks(directory).replace("\n", " ")
+    assert of_tasks(directory) in report(directory)
 
 
 def test_a_run_without_a_radius_has_not_failed(tmp_path):
@@ -172,39 +169,12 @@ def test_reference_without_a_variant_raises():
         config(tasks={"a": {"model.units": 4}}, references=["twin", "default2"])
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    parity = {"data.task": "parity", "model.units": 4, "phases.0.epochs": 2}
-    parity["data.train_examples"] = 64
-    changed = config(
-        tasks={"regression": {"data.task": "regression"}, "parity": parity}, seeds=[3]
-    )
-    return small_runs.finished(tmp_path_factory.mktemp("defaults"), changed)
-
-
 def test_figures_compare_the_variants_of_each_task(tmp_path):
     directory = written(tmp_path, SCORES, tasks=TWO, seeds=[0, 1])
     draw_comparison(directory, "svg")
     names = {path.name for path in directory.path.glob("*.svg")}
     figures = ("history", "score", "residuals")
     assert names == {f"{name}-{task}.svg" for name in figures for task in "ab"}
-
-
-@pytest.mark.slow
-def test_files_of_a_run(finished):
-    text = report(finished)
-    assert (finished.path / "report.txt").read_text() == text + "\n"
-    assert of_tasks(finished) in text and "parity.twin/seed_3" in text
-    folder = finished.path / "regression.default" / "seed_3"
-    history = small_runs.history(folder)
-    assert len(history) == SHORT["phases"][0]["epochs"]
-    assert float(history[-1]["loss"]) < float(history[0]["loss"])
-    jobs = variants.make_jobs(finished, ["regression.default/seed_3"])
-    inputs, targets = jobs["regression.default/seed_3"].feed.test
-    predictions = keras.models.load_model(folder / "model.keras").predict(inputs)
-    result = small_runs.evaluation(folder)
-    score = explained_variance(predictions, targets)
-    assert score == pytest.approx(result["budgets"][0]["score"], rel=1e-4)
 
 
 @pytest.mark.slow

@@ -31,14 +31,6 @@ OPERATORS = ["blur", "inpainting", "downsampling", "radon"]
 RANDOM = np.random.default_rng(0)
 
 
-@pytest.fixture
-def few_crops(monkeypatch):
-    """Tests on four crops of a photograph instead of two thousand."""
-    train, test = photographs.load()
-    crops = {"camera": test["camera"][200:232, 200:232]}
-    monkeypatch.setattr(photographs, "load", lambda: (train, crops))
-
-
 def make_job(*changes):
     config = configs.resolve(copy.deepcopy(TINY), changes)
     return imaging.ImagingJob(configs.variant(config, "model"))

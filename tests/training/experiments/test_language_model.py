@@ -1,9 +1,10 @@
+"""The experiment `language_model`: losses, saved models and continued runs."""
+
 import copy
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras_hub.tokenizers import ByteTokenizer
 
 from deq_keras import models
@@ -105,22 +106,6 @@ def test_saved_model_generates(finished, capsys):
     assert len(text) == 12 and text.startswith("to be")
     assert set(text) <= set("to be rn")
     assert set(finished.path.rglob("*")) == files
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["equilibrium", "untied"])
-def test_export(finished, tmp_path, name):
-    out = tmp_path / "exported"
-    arguments = ["export", str(finished.path), "--variant", name, "--out", str(out)]
-    assert main(arguments) == 0
-    exported = tf.saved_model.load(out)
-    ids = np.array([[1, 2, 3], [4, 5, 6]], "int32")
-    outputs = exported.serve(ids)["outputs"]
-    np.testing.assert_allclose(np.exp(outputs).sum(axis=-1), np.ones((2, 3)), atol=1e-5)
-    # A second call starts without the memory of the first.
-    np.testing.assert_array_equal(exported.serve(ids)["outputs"], outputs)
-    arguments = ["evaluate-export", str(finished.path), str(out), "--variant", name]
-    assert main(arguments) == 2
 
 
 @pytest.mark.slow

@@ -1,3 +1,5 @@
+"""The experiment `mdeq_classification`: starting weights and explicit networks."""
+
 import copy
 
 import keras
@@ -51,20 +53,6 @@ def finished(tmp_path_factory):
 
 def _data(mapping):
     return datasets.load(configs.resolve(mapping).data)
-
-
-@pytest.mark.slow
-def test_explicit_network_in_its_place(small, tmp_path):
-    explicit = {"network": "resnet_18", "upsampling": 2}
-    small["variants"] = {"resnet": {"model.explicit": explicit}}
-    directory = _run(small, tmp_path / "run")
-    (row,) = small_runs.evaluation(directory.run("resnet"))["budgets"]
-    assert row["budget"] == 18
-    assert row["residual"] is None
-    assert 0 <= row["accuracy"] <= 1
-    header = (directory.run("resnet") / "history.csv").read_text().splitlines()[0]
-    assert "spectral_radius" not in header
-    assert not (directory.run("resnet") / "diagnosis.json").exists()
 
 
 @pytest.mark.slow

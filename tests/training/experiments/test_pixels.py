@@ -5,11 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training.experiments.mdeq_segmentation.job import (
-    class_iou,
-    confusion_matrix,
-    write_overlay,
-)
+from training.experiments.mdeq_segmentation import job
 from training.experiments.mdeq_segmentation.loss import (
     HardPixelCrossEntropy,
     PixelCrossEntropy,
@@ -92,18 +88,18 @@ def test_half_precision_is_summed_in_float32(pixels):
 def test_intersection_over_union():
     labels = np.array([0, 0, 0, 1, 1, 255, 255])
     predicted = np.array([0, 0, 1, 1, 2, 0, 3])
-    confusion = confusion_matrix(labels, predicted, 4)
+    confusion = job.confusion_matrix(labels, predicted, 4)
     np.testing.assert_array_equal(
         confusion, [[2, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     )
-    np.testing.assert_array_equal(class_iou(confusion), [2 / 3, 1 / 3, 0, np.nan])
+    np.testing.assert_array_equal(job.class_iou(confusion), [2 / 3, 1 / 3, 0, np.nan])
 
 
 def test_overlay(tmp_path):
     image = np.full((2, 3, 3), 100.0)
     labels = np.array([[0, 1, 2], [255, 1, 0]])
     path = tmp_path / "overlay.png"
-    write_overlay(path, image, labels, PALETTE)
+    job.write_overlay(path, image, labels, PALETTE)
     expected = [
         [[50, 50, 50], [150, 100, 50], [50, 50, 178]],
         [[100, 100, 100], [150, 100, 50], [50, 50, 50]],

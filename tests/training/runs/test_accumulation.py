@@ -5,21 +5,13 @@ import numpy as np
 import pytest
 
 import deq_keras
-from tests.training.runs.small_runs import (
-    INPUTS,
-    QUICK_SOLVER,
-    Killed,
-    RegressionJob,
-    assert_same_checkpoints,
-    assert_same_histories,
-    eagerly,
-)
+from tests.training.runs import small_runs
 from training.config.fields import OptimizerConfig
 from training.runs.optimizers import build_optimizer
 from training.runs.train import train
 
 
-class AccumulatingJob(RegressionJob):
+class AccumulatingJob(small_runs.RegressionJob):
     """A regression whose epoch is one call of a compiled function."""
 
     def objective(self):
@@ -44,7 +36,11 @@ def _fitted(name, accumulation_steps, batch_size, inputs, layers, clip_norm, **m
     optimizer = build_optimizer(config, num_steps, num_steps, "float32")
     model.compile(optimizer, "mse", **mode)
     logs = model.fit(
-        inputs, INPUTS[:, :1], batch_size=batch_size, shuffle=False, verbose=0
+        inputs,
+        small_runs.INPUTS[:, :1],
+        batch_size=batch_size,
+        shuffle=False,
+        verbose=0,
     ).history
     return model.get_weights(), logs
 
@@ -59,7 +55,7 @@ def test_two_half_batches_are_one_batch(name, is_embedded):
         layer = deq_keras.layers.DEQ(cell, solver, gradient="unrolled", name="deq")
         return [keras.Input((3,)), layer]
 
-    inputs = np.arange(16) % 5 if is_embedded else INPUTS
+    inputs = np.arange(16) % 5 if is_embedded else small_runs.INPUTS
     # Keras' norm of `IndexedSlices` counts the rows of a repeated index apart.
     clip_norm = None if is_embedded else 0.5
     # One of the cases runs in a graph, the one whose model is traced fast.
@@ -77,7 +73,7 @@ def test_two_half_batches_are_one_batch(name, is_embedded):
 def _run(small, folder, changes, deaths=()):
     folder.mkdir()
     small["optimizer"] = {"learning_rate": 0.05, **changes}
-    small["model"]["solver"] = QUICK_SOLVER
+    small["model"]["solver"] = small_runs.QUICK_SOLVER
     phases = [
         {"epochs": 1},
         {
@@ -90,7 +86,7 @@ def _run(small, folder, changes, deaths=()):
         job = AccumulatingJob.of(small, phases, dies_in)
         try:
             return train(job, folder)
-        except Killed:
+        except small_runs.Killed:
             pass
 
 
@@ -101,11 +97,11 @@ def test_resumed_run_keeps_the_accumulated_gradients(small, tmp_path):
         "warmup_epochs": 0.5,
         "accumulation_steps": 3,
     }
-    with eagerly():
+    with small_runs.eagerly():
         _, history = _run(small, tmp_path / "whole", changes)
         _, resumed = _run(small, tmp_path / "parts", changes, deaths=(2,))
-    assert_same_checkpoints(tmp_path / "parts", tmp_path / "whole")
-    assert_same_histories(resumed, history)
+    small_runs.assert_same_checkpoints(tmp_path / "parts", tmp_path / "whole")
+    small_runs.assert_same_histories(resumed, history)
     loaded = keras.saving.load_model(tmp_path / "whole" / "model.keras")
     assert int(loaded.optimizer.iterations) == 12 // 3
     # The factor of the last steps: the ramp began in step 4 and has 8.

@@ -20,7 +20,8 @@ LAST = ["model.keras", "evaluation.json", "residuals.csv", "residuals.png"]
 
 @pytest.fixture
 def phased(small):
-    """A config of two phases, the second with other parts than the first."""
+    """A config of two phases, the second with other parts than the first, and with
+    everything random that there is."""
     small["phases"] = [
         {
             "epochs": 1,
@@ -30,6 +31,7 @@ def phased(small):
         },
         {"epochs": 1, "regularizer": "jacobian"},
     ]
+    small["optimizer"]["ema_momentum"] = 0.9
     return configs.resolve(small)
 
 

@@ -5,12 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.training.runs.small_runs import (
-    Killed,
-    RegressionFeed,
-    RegressionJob,
-    eagerly,
-)
+from tests.training.runs import small_runs
 from training.config import reading as configs
 from training.config.fields import OptimizerConfig
 from training.runs.optimizers import build_optimizer
@@ -18,11 +13,11 @@ from training.runs.rectified_adam import RectifiedAdam
 from training.runs.train import train
 
 
-class ShortFeed(RegressionFeed):
+class ShortFeed(small_runs.RegressionFeed):
     steps_per_epoch = 2
 
 
-class ScoredJob(RegressionJob):
+class ScoredJob(small_runs.RegressionJob):
     """A linear regression with scores of our choice."""
 
     feed_class = ShortFeed
@@ -60,7 +55,7 @@ def _rates(small, folder, optimizer, scores, deaths=()):
         job = ScoredJob(small, optimizer, scores, dies_in)
         try:
             model, _ = train(job, folder)
-        except Killed:
+        except small_runs.Killed:
             pass
         rates += job.rates
     return np.array(rates), model
@@ -77,7 +72,7 @@ def test_plateau_lowers_the_rate_also_when_resumed(small, tmp_path):
     # Two epochs without progress in 1 and 3, in 5 and 6, and in 7 and 8.
     scores = [3.0, 3.0, None, 3.1, 2.0, 2.5, 2.5, 2.5, 2.5]
     expected = np.repeat([0.08] * 4 + [0.04] * 3 + [0.03] * 2, 2)
-    with eagerly():
+    with small_runs.eagerly():
         whole, model = _rates(small, tmp_path / "whole", optimizer, scores)
         parts, resumed = _rates(small, tmp_path / "parts", optimizer, scores, (1, 3, 6))
     np.testing.assert_allclose(whole, expected, rtol=1e-6)

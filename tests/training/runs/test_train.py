@@ -1,15 +1,11 @@
+"""`train` resumes runs exactly, and names what it cannot run."""
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.training.runs import small_runs
-from tests.training.runs.small_runs import (
-    Killed,
-    RegressionJob,
-    assert_same_checkpoints,
-    assert_same_histories,
-)
 from tests.training.runs.small_runs import checkpoint as checkpoint_of_run
 from training.config import reading as configs
 from training.errors import InputError
@@ -17,56 +13,11 @@ from training.experiments.classification.job import ClassificationJob
 from training.files.saved_model import writing
 from training.runs import checkpoint
 from training.runs import train as training
-from training.runs.callbacks import EpochRecorder
-
-
-@pytest.fixture
-def kill_in_epoch(monkeypatch):
-    """Returns a function that kills the next run in an epoch, counted from 0."""
-
-    def arm(epoch):
-        def die(recorder, batch, logs=None):
-            if len(recorder.history) == epoch and batch == 2:
-                raise Killed
-
-        monkeypatch.setattr(EpochRecorder, "on_train_batch_end", die)
-
-    yield arm
-
-
-@pytest.fixture
-def phased(small):
-    """A config of two phases with everything random that there is."""
-    small["phases"] = [
-        {"name": "tied", "epochs": 1, "gradient": "unrolled"},
-        {"epochs": 2, "regularizer": "jacobian"},
-    ]
-    small["optimizer"]["ema_momentum"] = 0.9
-    return configs.resolve(small)
 
 
 def run(config, folder):
     folder.mkdir(exist_ok=True)
     return training.train(ClassificationJob(config), folder)
-
-
-@pytest.mark.slow
-def test_resumed_run_equals_uninterrupted(tmp_path, phased, kill_in_epoch, monkeypatch):
-    model, history = run(phased, tmp_path / "whole")
-    for epoch in (0, 1, 2):
-        kill_in_epoch(epoch)
-        with pytest.raises(Killed):
-            run(phased, tmp_path / "parts")
-    monkeypatch.undo()
-    resumed_model, resumed_history = run(phased, tmp_path / "parts")
-    assert_same_checkpoints(tmp_path / "parts", tmp_path / "whole")
-    assert_same_histories(resumed_history, history)
-    assert [row["phase"] for row in history] == ["tied", "equilibrium", "equilibrium"]
-    images = tf.zeros((2, 8, 8, 1))
-    np.testing.assert_array_equal(resumed_model(images), model(images))
-    rows = small_runs.history(tmp_path / "parts")
-    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
-    assert rows[0]["deq_penalty"] == "" and float(rows[1]["deq_penalty"]) > 0
 
 
 @pytest.mark.slow
@@ -97,20 +48,20 @@ def test_resumed_phases_in_steps_equal_uninterrupted(tmp_path, small):
 
     def train(name, dies_in=None):
         (tmp_path / name).mkdir(exist_ok=True)
-        job = RegressionJob.of(small, phases, dies_in)
+        job = small_runs.RegressionJob.of(small, phases, dies_in)
         return training.train(job, tmp_path / name)[1]
 
     with small_runs.eagerly():
         history = train("whole")
         for epoch in (1, 3):
-            with pytest.raises(Killed):
+            with pytest.raises(small_runs.Killed):
                 train("parts", epoch)
         resumed = train("parts")
     assert [row["phase"] for row in history] == 2 * ["tied"] + 2 * ["equilibrium"]
     variables = checkpoint_of_run(tmp_path / "parts")
     assert variables["adam/iteration"] == 11
-    assert_same_histories(resumed, history)
-    assert_same_checkpoints(tmp_path / "parts", tmp_path / "whole")
+    small_runs.assert_same_histories(resumed, history)
+    small_runs.assert_same_checkpoints(tmp_path / "parts", tmp_path / "whole")
 
 
 def test_finished_run_continues_with_more_epochs(tmp_path, small):
@@ -120,7 +71,9 @@ def test_finished_run_continues_with_more_epochs(tmp_path, small):
     def train(epochs, folder):
         folder.mkdir(exist_ok=True)
         with small_runs.eagerly():
-            return training.train(RegressionJob.of(small, [{"epochs": epochs}]), folder)
+            return training.train(
+                small_runs.RegressionJob.of(small, [{"epochs": epochs}]), folder
+            )
 
     _, whole = train(2, tmp_path / "whole")
     train(1, tmp_path / "parts")
@@ -131,8 +84,8 @@ def test_finished_run_continues_with_more_epochs(tmp_path, small):
     assert len(history) == 1 and all(file.exists() for file in results)
     model, history = train(2, tmp_path / "parts")
     assert not any(file.exists() for file in results)
-    assert_same_histories(history, whole)
-    assert_same_checkpoints(tmp_path / "parts", tmp_path / "whole")
+    small_runs.assert_same_histories(history, whole)
+    small_runs.assert_same_checkpoints(tmp_path / "parts", tmp_path / "whole")
 
 
 def test_solver_that_xla_cannot_compile_raises(small):

@@ -5,12 +5,7 @@ import pytest
 import tensorflow as tf
 
 from training.data import image_files
-from training.data.images.transforms import (
-    JPEGTransform,
-    random_resized_crop,
-    random_window,
-    resized_center_crop,
-)
+from training.data.images import transforms
 from training.experiments.classification.schema import AugmentationConfig
 
 
@@ -20,7 +15,7 @@ def key(number):
 
 def windows(shape, count=1000):
     dataset = tf.data.Dataset.range(count).map(
-        lambda number: random_window(tf.constant(shape), key(number))
+        lambda number: transforms.random_window(tf.constant(shape), key(number))
     )
     return np.stack(list(dataset.as_numpy_iterator()))
 
@@ -73,8 +68,8 @@ def test_window_is_decoded_as_part_of_the_image(encoded_image):
 def test_random_resized_crop_is_its_window_resized(encoded_image):
     encoded = encoded_image(61, 83, seed=0)
     for number in range(3):
-        window = random_window(tf.constant([61, 83]), key(number))
-        image = random_resized_crop(encoded, 32, key(number))
+        window = transforms.random_window(tf.constant([61, 83]), key(number))
+        image = transforms.random_resized_crop(encoded, 32, key(number))
         assert image.shape == (32, 32, 3) and image.dtype == tf.float32
         pixels = image_files.decode_jpeg_window(encoded, window).numpy()
         np.testing.assert_allclose(image, resized(pixels, 32, 32), atol=1e-2)
@@ -86,7 +81,7 @@ def test_random_resized_crop_is_its_window_resized(encoded_image):
 )
 def test_evaluation_uses_the_resized_center(encoded_image, shape, height, width):
     encoded = encoded_image(*shape, seed=1)
-    image = resized_center_crop(encoded, 28)
+    image = transforms.resized_center_crop(encoded, 28)
     assert image.shape == (28, 28, 3) and image.dtype == tf.float32
     expected = resized(image_files.decode_jpeg(encoded).numpy(), height, width)
     top, left = round((height - 28) / 2), round((width - 28) / 2)
@@ -97,13 +92,13 @@ def test_evaluation_uses_the_resized_center(encoded_image, shape, height, width)
 def test_gray_images_get_three_channels():
     pixels = np.arange(40 * 30).reshape(40, 30, 1) % 256
     encoded = tf.io.encode_jpeg(pixels.astype("uint8"), format="grayscale")
-    image = resized_center_crop(encoded, 16)
+    image = transforms.resized_center_crop(encoded, 16)
     assert image.shape == (16, 16, 3)
     np.testing.assert_array_equal(image[..., 0], image[..., 2])
 
 
 def test_half_of_the_images_are_mirrored(encoded_image):
-    transform = JPEGTransform(8)
+    transform = transforms.JPEGTransform(8)
     encoded = encoded_image(8, 8, seed=0)
     image, _ = transform.prepare(encoded, 0)
     config = AugmentationConfig(horizontal_flip=True)

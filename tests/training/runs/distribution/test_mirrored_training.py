@@ -24,7 +24,8 @@ from training.runs.callbacks import EpochRecorder
 from training.runs.train import check, train
 from training.runs.work_directory import WorkDirectory
 
-pathlib.Path("text.txt").write_text("to be or not to be " * 40)
+# Not periodic: the streams of the replicas differ, and so do their memories.
+pathlib.Path("text.txt").write_text(" or ".join(map(str, range(160))))
 LANGUAGE["data"]["path"] = "text.txt"
 two = distribution.start(configs.resolve({
     **CLASSIFICATION, "distribution": {"strategy": "mirrored", "logical_cpus": 2}

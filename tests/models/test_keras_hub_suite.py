@@ -65,7 +65,7 @@ _CLASSES = {
     ),
     "trellisnet": (
         models.TrellisNetBackbone,
-        {**_TRELLIS, "num_layers": 2, "dilations": (1, 2), "auxiliary_frequency": 1},
+        {**_TRELLIS, "num_layers": 2, "auxiliary_frequency": 1},
     ),
     "reasoner": (models.ReasonerBackbone, {"input_size": (None, 3)}),
     "image_restorer": (models.ImageRestorerBackbone, {"solver": _SOLVER}),

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import layers, serving, solvers
-from tests.layers.cells import TanhCell
+from tests.layers.cells import TanhCell, TwoScaleCell
 from tests.regimes import slow
 
 RANDOM = np.random.RandomState(0)
@@ -383,3 +383,20 @@ def test_functions_that_onnx_lacks(target, tmp_path):
     assert not loaded.options  # An explicit model takes no options.
     answer = loaded({"inputs": samples})["outputs"]
     np.testing.assert_allclose(answer, model(samples), rtol=0, atol=8e-6)
+
+
+def test_leaves_of_an_equilibrium_are_numbered_in_order(tmp_path):
+    """The order of the keys of a dict: first the map, then the vector."""
+    deq = layers.DEQ(TwoScaleCell(3), solvers.FixedPointIteration(20), name="deq")
+    inputs = {name: keras.Input((2,), name=name) for name in "xy"}
+    model = keras.Model(inputs, deq(inputs))
+    path = _export(model, "saved_model", tmp_path)
+    features = {name: INPUTS[:, :2] for name in "xy"}
+    expected = model(features)
+    states = {
+        "initial_state_0": np.zeros((len(INPUTS), 3, 1), "float32"),
+        "initial_state_1": np.zeros((len(INPUTS), 3), "float32"),
+    }
+    answer = serving.load(path)({**features, **states})
+    np.testing.assert_allclose(answer["equilibrium_0"], expected["map"], atol=1e-5)
+    np.testing.assert_allclose(answer["equilibrium_1"], expected["vector"], atol=1e-5)

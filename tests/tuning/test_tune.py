@@ -236,7 +236,7 @@ def test_samples_without_a_reference_break_the_promise():
     model = keras.Sequential([keras.Input((6,)), inner, keras.layers.Dense(2)])
     candidates = [solvers.FixedPointIteration(20)]
     data = _chaotic_data(num_second=50)
-    tuning = tune(model, data, 0.05, batch_size=100, candidates=candidates)
+    tuning = tune(model, data, 0.05, batch_size=40, candidates=candidates)
     assert tuning.num_without_reference == 50
     assert tuning.confirmation[:2] == (50, 100)
     assert not tuning.is_confirmed

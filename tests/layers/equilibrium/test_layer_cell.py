@@ -174,16 +174,6 @@ def test_layer_without_output_shape_keeps_the_width():
     np.testing.assert_allclose(value, np.tanh(0.5 * (value + VECTORS)), atol=5e-3)
 
 
-@pytest.mark.parametrize("kind", ["layer", "sequential", "encoder"])
-def test_mixed_precision_is_that_of_the_layer(kind):
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    make, injection, inputs = KINDS[kind]
-    cell = cell_from(make(), injection)
-    assert cell.dtype_policy.name == "mixed_bfloat16"
-    assert DEQ(cell, _SOLVER)(inputs).dtype == "bfloat16"
-    assert cell.weights[0].dtype == "float32"
-
-
 @keras.saving.register_keras_serializable("deq_keras_tests")
 class AttentionBlock(keras.layers.Layer):
     """Has no argument for a mask; its attention finds the mask at the tensor."""

@@ -1,4 +1,4 @@
-"""`TransformerCell` computes the reference's step, Jacobian products and masks."""
+"""`TransformerCell` computes the reference's step, memory and Jacobian products."""
 
 import numpy as np
 import pytest
@@ -216,20 +216,3 @@ def test_memory_of_states_and_of_keys_are_the_same():
         for memory in (memory, {"keys": keys, "values": values})
     ]
     np.testing.assert_allclose(*results, atol=1e-12)
-
-
-def test_masks_are_fixed_in_a_solve_and_new_in_the_next():
-    cell = _cell(dropout_rate=0.5, attention_dropout_rate=0.5)
-    inputs, state = _tensors(_inputs()), _inputs(seed=2)
-    injections = [cell.inject(inputs, training=True) for _ in range(2)]
-    values = [cell(state, injection) for injection in injections]
-    np.testing.assert_array_equal(cell(state, injections[0]), values[0])
-    assert np.any(values[0] != values[1])
-    shapes = {k: tuple(v.shape) for k, v in injections[0]["masks"].items()}
-    assert shapes == {
-        "attention": (4, 1, 8),
-        "expansion": (4, 1, 16),
-        "contraction": (4, 1, 8),
-    }
-    assert injections[0]["attention"]["dropout"].shape == (4, 2, 6, 6)
-    assert "masks" not in cell.inject(inputs)

@@ -1,4 +1,4 @@
-"""`TrellisCell` computes the reference's step, memory and masks."""
+"""`TrellisCell` computes the reference's step and memory."""
 
 import numpy as np
 import pytest
@@ -90,18 +90,6 @@ def test_empty_memory_is_zeros_and_short_memory_repeats_its_first():
     expected = tf.stack([first, first, first, second], axis=1)
     np.testing.assert_array_equal(injection["hidden"], expected)
     np.testing.assert_array_equal(injection["cell"], memory["cell"][:, 1:])
-
-
-def test_masks_are_fixed_in_a_solve_and_new_in_the_next():
-    cell = TrellisCell(8, dropout_rate=0.5, weight_dropout_rate=0.5, seed=1)
-    inputs = _inputs()
-    state = {name: _inputs((4, 6, 8), seed=2) for name in ("hidden", "cell")}
-    injections = [cell.inject(inputs, training=True) for _ in range(2)]
-    values = [cell(state, injection)["hidden"] for injection in injections]
-    np.testing.assert_array_equal(cell(state, injections[0])["hidden"], values[0])
-    assert np.any(values[0] != values[1])
-    assert injections[0]["mask"].shape == (4, 1, 8)
-    assert "mask" not in cell.inject(inputs)
 
 
 @pytest.mark.parametrize("weight_normalization", [True, False])

@@ -1,4 +1,4 @@
-"""`MultiscaleCell` fuses its resolutions, and draws its masks and weights by seed."""
+"""`MultiscaleCell` fuses its resolutions, and draws its weights by seed."""
 
 import keras
 import numpy as np
@@ -39,20 +39,6 @@ def test_fusion_alone_computes_its_kernels():
     expected = cell.fusion(maps, kernels=injection["fusion"])
     for value, array in zip(cell.fusion(maps), expected, strict=True):
         np.testing.assert_array_equal(value, array)
-
-
-def test_masks_are_fixed_in_a_solve_and_new_in_the_next():
-    cell = _cell(dropout_rate=0.5)
-    inputs, state = _inputs(), _state(cell)
-    injections = [cell.inject(inputs, training=True) for _ in range(2)]
-    masks = [[s[0]["mask"].numpy() for s in i["blocks"]] for i in injections]
-    assert [m.shape for m in masks[0]] == [(2, 1, 1, 8), (2, 1, 1, 16)]
-    assert any(np.any(one != two) for one, two in zip(*masks, strict=True))
-    values = [cell(state, injection) for injection in injections]
-    for value, again in zip(values[0], cell(state, injections[0]), strict=True):
-        np.testing.assert_array_equal(value, again)
-    assert np.any(values[0][0] != values[1][0])
-    assert "mask" not in cell.inject(inputs)["blocks"][0][0]
 
 
 def test_seed_makes_blocks_that_differ():

@@ -1,4 +1,4 @@
-"""`ResidualBlockCell` computes its formula from independent kernels and masks."""
+"""`ResidualBlockCell` computes its formula from independent kernels."""
 
 import numpy as np
 import pytest
@@ -66,18 +66,3 @@ def test_kernels_are_drawn_independently(seed):
         assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.2
         kernels.append(one)
     assert np.array_equal(*kernels) == (seed is not None)
-
-
-def test_mask_is_fixed_in_a_solve_and_new_in_the_next():
-    cell = _cell(dropout_rate=0.5)
-    inputs, state = _inputs((8, 6, 5, 3)), _inputs((8, 6, 5, 8), seed=2)
-    injections = [cell.inject(inputs, training=True) for _ in range(2)]
-    masks = [injection["mask"].numpy() for injection in injections]
-    assert masks[0].shape == (8, 1, 1, 8)
-    assert (masks[0] != masks[1]).any()
-    assert set(np.unique(masks)) == {0, 2}
-    values = [cell(state, injection) for injection in injections]
-    np.testing.assert_array_equal(cell(state, injections[0]), values[0])
-    assert np.any(values[0] != values[1])
-    assert "mask" not in cell.inject(inputs)
-    assert "mask" not in _cell(dropout_rate=0.0).inject(inputs, training=True)

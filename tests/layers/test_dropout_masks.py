@@ -16,13 +16,13 @@ TEXTS, IMAGES = (4, 6, 5), (3, 8, 4, 8)
         (
             layers.TransformerCell(8, 2, 16, attention_dropout_rate=0.5, **HALF),
             TEXTS,
-            # Of weights and positions of the attention, and shared by positions.
+            # Attention drops weights and positions; all positions share the others.
             [(4, 2, 6, 6), (2, 4, 7), (4, 1, 8), (4, 1, 8), (4, 1, 16)],
         ),
         (
             layers.TrellisCell(8, weight_dropout_rate=0.5, **HALF),
             TEXTS,
-            # Inputs and a kernel whose weights are dropped, and a shared mask.
+            # The kernel loses weights, which changes the projected inputs.
             [(4, 6, 32), (2, 8, 32), (4, 1, 8)],
         ),
         (

@@ -166,16 +166,22 @@ def test_quantized_models(tmp_path):
                 assert export(model, path) < 1e-4
 
 
-@SLOW
-def test_half_precision(tmp_path):
-    keras.config.set_dtype_policy("mixed_bfloat16")
+@pytest.mark.parametrize(
+    "policy", ["mixed_float16", pytest.param("mixed_bfloat16", marks=SLOW)]
+)
+def test_half_precision(policy, tmp_path):
+    keras.config.set_dtype_policy(policy)
     model, _ = _dense()
     path, _ = _exported("saved_model", tmp_path, model)
-    answer = serving.load(path)({"inputs": VECTORS})
-    assert answer["outputs"].dtype == "float32"
-    for target in ("litert", "onnx"):
-        with pytest.raises(serving.ExportError, match="float32"):
-            _exported(target, tmp_path, model)
+    start = np.zeros((len(VECTORS), 5), "float32")
+    answer = serving.load(path)({"inputs": VECTORS, "initial_state": start})
+    for name in ("outputs", "equilibrium"):
+        assert answer[name].dtype == "float32"
+    np.testing.assert_allclose(answer["outputs"], model(VECTORS), atol=2e-2)
+    if policy == "mixed_bfloat16":
+        for target in ("litert", "onnx"):
+            with pytest.raises(serving.ExportError, match="float32"):
+                _exported(target, tmp_path, model)
 
 
 class SineCell(layers.EquilibriumCell):

@@ -81,6 +81,15 @@ def test_norm(operator):
         np.testing.assert_allclose(operator.norm, exact, rtol=1e-12)
 
 
+def test_norm_of_frequencies_between_those_of_the_image():
+    """The largest eigenvalue of a Laplacian of odd sides with a zero boundary."""
+    kernel = np.array([[0.0, -1.0, 0.0], [-1.0, 4.0, -1.0], [0.0, -1.0, 0.0]])
+    operator = layers.Blur(kernel, (5, 5, 1), "zero")
+    exact = 4 + 4 * np.cos(np.pi / 6)
+    np.testing.assert_allclose(np.linalg.norm(_matrix_of(operator), 2), exact)
+    assert exact <= operator.norm <= 1.05 * exact
+
+
 def test_inverse(operator):
     matrix, images = _matrix_of(operator), normal((3, *operator.image_shape))
     try:

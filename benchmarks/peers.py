@@ -51,6 +51,17 @@ _BUDGET, _TOLERANCE_BUDGET, _TOL = 12, 100, 1e-4
 _SHORTEST = 0.02  # Seconds of one library in a round.
 _MEBIBYTE = 2**20
 
+# A quarter above the medians in docs/results/costs.md.
+_LIMITS = {
+    ("dense 32 x 1", "solve, anderson", "ours over torchdeq"): 0.8,
+    ("dense 32 x 64", "solve, fixed_point_iteration", "ours over torchdeq"): 1.2,
+    ("dense 32 x 64", "solve, anderson", "ours over torchdeq"): 1.0,
+    ("dense 32 x 64", "solve, broyden", "ours over torchdeq"): 0.8,
+    ("dense 32 x 64", "step, anderson", "ours over torchdeq"): 0.8,
+    ("dense 32 x 64", "solve, anderson", "XLA over jaxopt"): 2.8,
+    ("dense 32 x 64", "step, anderson", "XLA over jaxopt"): 1.6,
+}
+
 
 class _Row:
     """A workload in this process, and in one of each library.
@@ -444,6 +455,28 @@ def _status(name):
     raise RuntimeError(f"The system does not report {name}.")
 
 
+def limits(effort, libraries=tuple(LIBRARIES)):
+    """Returns the ratios that have a limit, for a weekly run.
+
+    Raises:
+        RuntimeError: If a ratio exceeds its limit.
+    """
+    found = calls(effort, _SMALL, libraries)
+    medians = {
+        (row, call, name): found[row][call][name]["median"]
+        for row, call, name in _LIMITS
+        if name in found[row][call]
+    }
+    slow = {
+        key: (median, _LIMITS[key])
+        for key, median in medians.items()
+        if median > _LIMITS[key]
+    }
+    if slow:
+        raise RuntimeError(f"Slower than the limits: {slow}.")
+    return {", ".join(key): median for key, median in medians.items()}
+
+
 MEASUREMENTS = {
     "calls": calls,
     "tolerance": tolerance,
@@ -451,6 +484,7 @@ MEASUREMENTS = {
     "fit": fit,
     "first": first,
     "memory": memory,
+    "limits": limits,
 }
 
 
@@ -461,7 +495,9 @@ def _add_arguments(parser):
 
 
 def main(argv=None):
-    return measuring.run("peers", __doc__, MEASUREMENTS, argv, _add_arguments)
+    return measuring.run(
+        "peers", __doc__, MEASUREMENTS, argv, _add_arguments, optional=("limits",)
+    )
 
 
 if __name__ == "__main__":

@@ -121,7 +121,9 @@ def rare_cond(
     """Runs `tf.cond` for a long branch that is rarely taken.
 
     TensorFlow merges the nodes of branches into the graph around them, and visits those
-    of the other branch, too. Here it calls a function.
+    of the other branch, too. Here it calls a function, unless an int32 tensor enters or
+    leaves the branches: TensorFlow keeps it in the memory of the host, and a function
+    on a GPU would not find it there.
 
     Args:
         is_rare: Boolean scalar tensor.
@@ -133,7 +135,9 @@ def rare_cond(
         operation = tree.flatten(results)[0].op
         while operation.type == "Identity":
             operation = operation.inputs[0].op
-        keep_branches(operation)
+        tensors = [*operation.inputs, *operation.outputs]
+        if tf.int32 not in {tensor.dtype for tensor in tensors}:
+            keep_branches(operation)
     return results
 
 

@@ -175,17 +175,17 @@ class StoppingRule(NamedTuple):
         newest, best = (evaluation.point, evaluation.value), (old.point, old.value)
         has_trace = tf.is_tensor(old.trace)
 
-        def decide(norms: tuple | None = None) -> tuple:
+        def decide(count: tf.Tensor, norms: tuple | None = None) -> tuple:
             error, status, new = self.judge(evaluation, old.status, progress, norms)
             num_evaluations = tf.where(
-                tf.equal(status, old.status),
-                old.num_evaluations,
-                tf.cast(count, tf.int64),
+                tf.equal(status, old.status), old.num_evaluations, count
             )
+            return error, status, num_evaluations, new._replace(least=())
+
+        def budget_of(status: tf.Tensor) -> tf.Tensor:
             # A product of integers is on the host, where the loop reads it.
             is_running = tf.reduce_any(tf.equal(status, MAX_ITER))
-            running = budget * tf.cast(is_running, tf.int32)
-            return error, status, num_evaluations, running, new._replace(least=())
+            return budget * tf.cast(is_running, tf.int32)
 
         def select(error: tf.Tensor, *decisions: Any) -> tuple:
             improves = error < progress.bound
@@ -197,36 +197,43 @@ class StoppingRule(NamedTuple):
         def pass_on() -> tuple:
             bound = progress.bound if self.takes_last_iterate else error
             decisions = *unchanged, new._replace(bound=bound, least=())
-            return *newest, error, *decisions, error if has_trace else ()
+            trace = error if has_trace else ()
+            return *newest, error, *decisions, trace, budget_if_running
 
         def choose() -> tuple:
             is_clear = self._are_exact(norm, size) & (error < self._largest_error)
             if self.tol is not None:
                 is_clear &= error > self.tol
+            is_open = tf.reduce_any(tf.equal(old.status, MAX_ITER) & ~is_clear)
             bound = self._next_bound(error, progress)
+            count64 = tf.cast(count, tf.int64)
             decisions = graphs.rare_cond(
-                tf.reduce_any(tf.equal(old.status, MAX_ITER) & ~is_clear),
-                lambda: decide((norm, size)),
+                is_open,
+                lambda: decide(count64, (norm, size)),
                 lambda: (error, *unchanged, new._replace(bound=bound, least=())),
             )
-            return select(*decisions)
+            running = tf.cond(
+                is_open, lambda: budget_of(decisions[1]), lambda: budget_if_running
+            )
+            return *select(*decisions), running
 
         if self.is_branchless:
-            outcome = select(*decide())
+            outcome = select(*decide(tf.cast(count, tf.int64)))
+            running = budget_of(outcome[3])
         else:
             value, residual, squared = map(tf.stop_gradient, evaluation[1:])
             norm, size = self._norms(residual, value, squared)
             error = self._error(norm, size, progress)
             new = self._next(norm, size, progress)
-            unchanged = old.status, old.num_evaluations, budget_if_running
+            unchanged = old.status, old.num_evaluations
             is_plain = error < progress.bound
             if self.tol is None:
                 is_plain &= self._are_exact(norm, size)
             else:
                 is_plain &= (error > self.decisive) & (norm > _SMALLEST_NORM)
             # A predicate makes the host wait for a GPU.
-            outcome = tf.cond(tf.reduce_all(is_plain), pass_on, choose)
-        point, value, residual, status, num_evaluations, running, new, error = outcome
+            *outcome, running = tf.cond(tf.reduce_all(is_plain), pass_on, choose)
+        point, value, residual, status, num_evaluations, new, error = outcome
         trace = old.trace
         if has_trace:
             size = trace.shape[0] or tf.shape(trace, tf.int64)[0]

@@ -1,12 +1,76 @@
 """Means that equilibrium layers record."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from deq_keras.core import nonfinite
+from deq_keras.core import nonfinite, replicas
+
+
+class Addition(NamedTuple):
+    """What a mean adds to its sums."""
+
+    row: int
+    total: Any
+    count: Any
+
+
+class Sums:
+    """The totals and counts of several means, in one variable.
+
+    Each variable costs a step time, and more with XLA.
+
+    Args:
+        size: Positive integer. Number of means.
+        dtype: Dtype of the sums.
+
+    Attributes:
+        variable: `keras.Variable` `(size, 2)`, the sum over replicas of what is added.
+    """
+
+    def __init__(self, size: int, dtype: Any) -> None:
+        # In the call of a layer with mixed precision, Keras reads the variables of
+        # `add_variable` in half precision, so that sums would stop growing.
+        self.variable = keras.Variable(
+            keras.initializers.Zeros(),
+            shape=(size, 2),
+            dtype=dtype,
+            trainable=False,
+            autocast=False,
+            aggregation="sum",
+            synchronization="on_read",
+            name="sums",
+        )
+        self._size = size
+        self._num_rows = 0
+
+    def next_row(self) -> int:
+        """Returns a row that no mean has yet."""
+        self._num_rows += 1
+        return self._num_rows - 1
+
+    def read(self, row: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns total and count of a mean."""
+        sums = tf.convert_to_tensor(self.variable)[row]
+        return sums[0], sums[1]
+
+    def add(self, additions: list[Addition]) -> None:
+        """Adds to totals and counts, in one step."""
+        rows = [[0.0, 0.0] for _ in range(self._size)]
+        for row, total, count in additions:
+            rows[row] = [rows[row][0] + total, rows[row][1] + count]
+        dtype = self.variable.dtype
+        entries = [ops.cast(one, dtype) for row in rows for one in row]
+        self.variable.assign_add(ops.reshape(ops.stack(entries), (self._size, 2)))
+
+    def reset(self, row: int) -> None:
+        """Sets total and count of a mean to zero."""
+        keeps = np.arange(self._size)[:, None] != row
+        for component in replicas.components(self.variable):
+            component.assign(tf.where(keeps, component, tf.zeros_like(component)))
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -19,6 +83,7 @@ class RunningMean(keras.metrics.Metric):
     Args:
         name: String. Name of the metric. Defaults to `"running_mean"`.
         dtype: Dtype of the result. Defaults to `"float32"`.
+        sums: `Sums` with a free row, which others share. Defaults to `None`, its own.
 
     Example:
 
@@ -28,45 +93,57 @@ class RunningMean(keras.metrics.Metric):
     2.0
     """
 
-    def __init__(self, name: str = "running_mean", dtype: Any = "float32") -> None:
+    _num_means = 1
+
+    def __init__(
+        self,
+        name: str = "running_mean",
+        dtype: Any = "float32",
+        sums: Sums | None = None,
+    ) -> None:
         super().__init__(name=name, dtype=dtype)
-        self.total = self.add_total("total")
-        self.count = self.add_total("count")
+        if sums is None:
+            with keras.name_scope(self.name):
+                sums = Sums(self._num_means, self.dtype)
+            # Keras finds the variables of a metric among its attributes.
+            self.variable = sums.variable
+        self._sums, self._row = sums, sums.next_row()
 
-    def add_total(self, name: str) -> keras.Variable:
-        """Returns a variable, the sum over replicas of what is added to it.
+    @property
+    def total(self) -> tf.Tensor:
+        """The sum of the values."""
+        return self._sums.read(self._row)[0]
 
-        In the call of a layer with mixed precision, Keras reads the variables of
-        `add_variable` in half precision, so that sums would stop growing.
+    @property
+    def count(self) -> tf.Tensor:
+        """The number of values, or the sum of their weights."""
+        return self._sums.read(self._row)[1]
+
+    def additions(self, values: Any) -> list[Addition]:
+        """Returns what `update_state` adds."""
+        values = ops.cast(values, self.dtype)
+        total, count = nonfinite.finite_total(values, self.dtype)
+        return [Addition(self._row, total, count)]
+
+    def add(self, total: Any, count: Any) -> None:
+        """Adds values.
 
         Args:
-            name: String. Name of the variable.
+            total: Float scalar. Their sum.
+            count: Float scalar. Their number, or the sum of their weights.
         """
-        with keras.name_scope(self.name):
-            return keras.Variable(
-                keras.initializers.Zeros(),
-                shape=(),
-                dtype=self.dtype,
-                trainable=False,
-                autocast=False,
-                aggregation="sum",
-                synchronization="on_read",
-                name=name,
-            )
+        self._sums.add([Addition(self._row, total, count)])
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         del sample_weight
-        values = ops.cast(values, self.dtype)
-        total, count = nonfinite.finite_total(values, self.dtype)
-        self.total.assign_add(total)
-        self.count.assign_add(count)
+        self._sums.add(self.additions(values))
 
     def result(self) -> Any:
-        return self.total / self.count
+        total, count = self._sums.read(self._row)
+        return total / count
 
     def reset_state(self) -> None:
-        self.total.assign(0.0)
-        self.count.assign(0.0)
+        self._sums.reset(self._row)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -80,6 +157,7 @@ class StepMean(RunningMean):
     Args:
         name: String. Name of the metric. Defaults to `"step_mean"`.
         dtype: Dtype of the result. Defaults to `"float32"`.
+        sums: See `RunningMean`.
 
     Attributes:
         is_updated: Boolean. Whether the current step updates the metric. Set when the
@@ -95,8 +173,13 @@ class StepMean(RunningMean):
     2.0
     """
 
-    def __init__(self, name: str = "step_mean", dtype: Any = "float32") -> None:
-        super().__init__(name=name, dtype=dtype)
+    def __init__(
+        self,
+        name: str = "step_mean",
+        dtype: Any = "float32",
+        sums: Sums | None = None,
+    ) -> None:
+        super().__init__(name, dtype, sums)
         self.is_updated = True
 
     def result(self) -> Any:
@@ -104,7 +187,7 @@ class StepMean(RunningMean):
         # indicates that no step updates it: Keras resets metrics before an evaluation.
         has_result = self.is_updated
         if tf.executing_eagerly():
-            has_result = float(tf.convert_to_tensor(self.count)) > 0
+            has_result = float(self.count) > 0
         return super().result() if has_result else {}
 
 
@@ -122,16 +205,24 @@ class GradientError(StepMean):
     Args:
         name: String. Name of the metric. Defaults to `"gradient_error"`.
         dtype: Dtype of the result. Defaults to `"float32"`.
+        sums: See `RunningMean`.
 
     Attributes:
         forward: `RunningMean` of the errors that forward solves cause.
         adjoint: `RunningMean` of the errors that adjoint solves cause.
     """
 
-    def __init__(self, name: str = "gradient_error", dtype: Any = "float32") -> None:
-        super().__init__(name, dtype)
-        self.forward = RunningMean("forward", dtype)
-        self.adjoint = RunningMean("adjoint", dtype)
+    _num_means = 3
+
+    def __init__(
+        self,
+        name: str = "gradient_error",
+        dtype: Any = "float32",
+        sums: Sums | None = None,
+    ) -> None:
+        super().__init__(name, dtype, sums)
+        self.forward = RunningMean("forward", dtype, self._sums)
+        self.adjoint = RunningMean("adjoint", dtype, self._sums)
 
     def update_state(self, forward_error: Any, adjoint_error: Any) -> None:  # type: ignore[override]
         """Adds the errors of a batch.
@@ -141,9 +232,15 @@ class GradientError(StepMean):
                 causes.
             adjoint_error: Float scalar in [0, 1]. The same for the adjoint solve.
         """
-        super().update_state(1.0 - (1.0 - forward_error) * (1.0 - adjoint_error))
-        self.forward.update_state(forward_error)
-        self.adjoint.update_state(adjoint_error)
+        self._sums.add(self.additions(forward_error, adjoint_error))
+
+    def additions(self, forward_error: Any, adjoint_error: Any) -> list[Addition]:  # type: ignore[override]
+        error = 1.0 - (1.0 - forward_error) * (1.0 - adjoint_error)
+        return [
+            *super().additions(error),
+            *self.forward.additions(forward_error),
+            *self.adjoint.additions(adjoint_error),
+        ]
 
     def reset_state(self) -> None:
         super().reset_state()

@@ -64,8 +64,9 @@ class ExactMatch(RunningMean):
         is_right = ops.all(ops.logical_or(is_right, ~counts), axis=positions)
         has_any = ops.any(counts, axis=positions)
         both = ops.logical_and(is_right, has_any)
-        self.total.assign_add(ops.sum(ops.cast(both, self.dtype)))
-        self.count.assign_add(ops.sum(ops.cast(has_any, self.dtype)))
+        self.add(
+            ops.sum(ops.cast(both, self.dtype)), ops.sum(ops.cast(has_any, self.dtype))
+        )
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -107,8 +108,7 @@ class Perplexity(RunningMean):
         weights = ops.ones_like(losses)
         if sample_weight is not None:
             weights *= ops.cast(_with_rank_of(losses, sample_weight), self.dtype)
-        self.total.assign_add(ops.sum(weights * losses))
-        self.count.assign_add(ops.sum(weights))
+        self.add(ops.sum(weights * losses), ops.sum(weights))
 
     def result(self) -> Any:
         return ops.exp(super().result())
@@ -166,8 +166,7 @@ class PeakSignalToNoiseRatio(RunningMean):
         if sample_weight is not None:
             weights = ops.reshape(ops.cast(sample_weight, self.dtype), (-1,))
         # The PSNR of equal images is infinite: without weight, it must not count.
-        self.total.assign_add(ops.sum(ops.where(weights > 0, weights * ratios, 0)))
-        self.count.assign_add(ops.sum(weights))
+        self.add(ops.sum(ops.where(weights > 0, weights * ratios, 0)), ops.sum(weights))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "max_value": self.max_value}

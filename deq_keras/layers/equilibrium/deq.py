@@ -400,7 +400,9 @@ class DEQ(keras.layers.Layer):
         if scope is not None:
             scope.record(name, problem, solution)
         if training is not None and (scope is None or not scope.is_pure):
-            self._metrics_of_solves.record(self._components, solution, training)
+            self._metrics_of_solves.record(
+                self._components, solution, training, penalty
+            )
         return value, solution, penalty
 
     def _infer(
@@ -465,7 +467,6 @@ class DEQ(keras.layers.Layer):
             penalty = self._penalty.loss(
                 components.regularizer, equilibrium.linearization, draw
             )
-            self._metrics_of_solves.penalty.update_state(penalty)
         value = nonfinite.training_output(value, state, is_usable, solution)
         # A scope records the output, without its gradient.
         constant = tree.map_structure(tf.stop_gradient, value)

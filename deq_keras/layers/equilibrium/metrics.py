@@ -23,7 +23,10 @@ from deq_keras.core.internals import (
 )
 from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
 from deq_keras.layers.equilibrium.defaults import Components, takes_plain_steps
-from deq_keras.metrics import GradientError, StepMean
+from deq_keras.metrics.means import GradientError, StepMean, Sums
+
+# Nine metrics, of which the gradient error has two parts.
+_NUM_MEANS = 11
 
 
 class LastSolve(NamedTuple):
@@ -72,15 +75,18 @@ class SolveMetrics:
         self.record_adjoint = record_adjoint
         # Paths of variables must be unique in a model, and the same in each process.
         with keras.name_scope(layer.name):
-            self.evaluations = StepMean("evaluations")
-            self.residual = StepMean("residual")
-            self.converged = StepMean("converged")
-            self.failed = StepMean("failed")
-            self.adjoint_evaluations = StepMean("adjoint_evaluations")
-            self.adjoint_residual = StepMean("adjoint_residual")
-            self.gradient_error = GradientError("gradient_error")
-            self.loss_error = StepMean("loss_error")
-            self.penalty = StepMean("penalty")
+            self._sums = sums = Sums(_NUM_MEANS, "float32")
+        self.evaluations = StepMean("evaluations", sums=sums)
+        self.residual = StepMean("residual", sums=sums)
+        self.converged = StepMean("converged", sums=sums)
+        self.failed = StepMean("failed", sums=sums)
+        self.adjoint_evaluations = StepMean("adjoint_evaluations", sums=sums)
+        self.adjoint_residual = StepMean("adjoint_residual", sums=sums)
+        self.gradient_error = GradientError("gradient_error", sums=sums)
+        self.loss_error = StepMean("loss_error", sums=sums)
+        self.penalty = StepMean("penalty", sums=sums)
+        # The variable of all metrics belongs to one of them, for Keras.
+        self.evaluations.variable = sums.variable
         self._model: Any = None
         self._checked_components: Any = None
         self._name(layer.name)
@@ -88,15 +94,15 @@ class SolveMetrics:
         for metric in self._all:
             metric.is_updated = False  # No step has been traced.
 
-    def to_log(self) -> list[keras.metrics.Metric]:
+    def to_log(self) -> list[StepMean]:
         """Returns the metrics of the layer's components."""
         solve = [self.evaluations, self.residual, self.converged, self.failed]
         return [*solve, *self._of_training()]
 
-    def _of_training(self) -> list[keras.metrics.Metric]:
+    def _of_training(self) -> list[StepMean]:
         """Returns the metrics that are 0 in evaluations."""
         layer: Any = self._layer()
-        metrics: list[keras.metrics.Metric] = []
+        metrics: list[StepMean] = []
         if layer.gradient.has_adjoint:
             metrics += [self.adjoint_evaluations, self.adjoint_residual]
             if layer.gradient.assumes_convergence:
@@ -110,7 +116,11 @@ class SolveMetrics:
         return metrics
 
     def record(
-        self, components: Components, solution: solvers.Solution, training: bool
+        self,
+        components: Components,
+        solution: solvers.Solution,
+        training: bool,
+        penalty: tf.Tensor | None,
     ) -> None:
         """Adds the samples of a solve.
 
@@ -118,14 +128,15 @@ class SolveMetrics:
             components: The `Components` of the layer.
             solution: The `Solution`.
             training: Boolean.
+            penalty: Float scalar, or `None`.
         """
         layer: Any = self._layer()
         self._name_after_model(layer)
         # A model whose `call` is a `tf.function` can reuse in each step what Keras
         # traced when it inferred shapes, in a scope that drops updates. A scope that
         # has the value of a metric keeps them, as in `stateless_call`.
-        scope, count = stateless_scope(), self.evaluations.count
-        has_effect = scope is None or scope.get_current_value(count) is not None
+        scope, sums = stateless_scope(), self._sums.variable
+        has_effect = scope is None or scope.get_current_value(sums) is not None
         # TensorFlow cannot record the adjoint in a loop.
         has_adjoint = has_effect and not (training and is_in_control_flow())
         for metric in self._all:
@@ -137,28 +148,39 @@ class SolveMetrics:
             self.loss_error,
         ):
             metric.is_updated = has_adjoint
-        self.evaluations.update_state(solution.num_evaluations)
-        self.residual.update_state(solution.residual)
-        self.converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
-        self.failed.update_state(tf.equal(solution.status, solvers.DIVERGED))
-        if training:
-            self._warn_if_unlike(layer.name, components, solution)
-            return
+        status = solution.status
+        additions = [
+            *self.evaluations.additions(solution.num_evaluations),
+            *self.residual.additions(solution.residual),
+            *self.converged.additions(tf.equal(status, solvers.CONVERGED)),
+            *self.failed.additions(tf.equal(status, solvers.DIVERGED)),
+        ]
+        if penalty is not None:
+            additions += self.penalty.additions(penalty)
         # An evaluation has neither a penalty nor a backward pass. It logs zeros, so
         # that training and validation log the same names.
-        for metric in self._of_training():
+        for metric in () if training else self._of_training():
             zeros = (0.0, 0.0) if metric is self.gradient_error else (0.0,)
-            metric.update_state(*zeros)
+            additions += metric.additions(*zeros)
+        self._sums.add(additions)
+        if training:
+            self._warn_if_unlike(layer.name, components, solution)
 
     def _add_adjoint(self, report: gradients.AdjointReport) -> None:
         solution = report.solution
-        self.adjoint_evaluations.update_state(solution.num_evaluations)
-        self.adjoint_residual.update_state(solution.residual)
-        self.gradient_error.update_state(report.forward_error, report.adjoint_error)
         errors = tf.abs(report.loss_error)
         total, _ = nonfinite.finite_total(errors, self.loss_error.dtype)
         # Keras divides the loss of a replica by the number of replicas.
-        self.loss_error.update_state(total * replicas.count(self.loss_error.total))
+        total *= replicas.count(self._sums.variable)
+        errors = report.forward_error, report.adjoint_error
+        self._sums.add(
+            [
+                *self.adjoint_evaluations.additions(solution.num_evaluations),
+                *self.adjoint_residual.additions(solution.residual),
+                *self.gradient_error.additions(*errors),
+                *self.loss_error.additions(total),
+            ]
+        )
 
     def _name_after_model(self, layer: Any) -> None:
         """Names the metrics after the layer; with a number if others in the model have

@@ -161,7 +161,7 @@ class StoppingRule(NamedTuple):
             budget_if_running: Int32 scalar tensor. The budget, or the last result.
 
         Returns:
-            The new results, where `num_evaluations` is set for samples that are done;
+            The new results, where `num_evaluations` counts for samples that are done;
             the budget, or 0 if all samples are done; and the new memory.
         """
         # 1. Compute the norms of residual and value, and the residual as defined by
@@ -174,13 +174,6 @@ class StoppingRule(NamedTuple):
         count = old.batch_evaluations + 1
         newest, best = (evaluation.point, evaluation.value), (old.point, old.value)
         has_trace = tf.is_tensor(old.trace)
-
-        def decide(count: tf.Tensor, norms: tuple | None = None) -> tuple:
-            error, status, new = self.judge(evaluation, old.status, progress, norms)
-            num_evaluations = tf.where(
-                tf.equal(status, old.status), old.num_evaluations, count
-            )
-            return error, status, num_evaluations, new._replace(least=())
 
         def budget_of(status: tf.Tensor) -> tf.Tensor:
             # A product of integers is on the host, where the loop reads it.
@@ -207,9 +200,18 @@ class StoppingRule(NamedTuple):
             is_open = tf.reduce_any(tf.equal(old.status, MAX_ITER) & ~is_clear)
             bound = self._next_bound(error, progress)
             count64 = tf.cast(count, tf.int64)
+
+            def decide() -> tuple:
+                error, status, new = self.judge(
+                    evaluation, old.status, progress, (norm, size)
+                )
+                is_same = tf.equal(status, old.status)
+                num_evaluations = tf.where(is_same, old.num_evaluations, count64)
+                return error, status, num_evaluations, new._replace(least=())
+
             decisions = graphs.rare_cond(
                 is_open,
-                lambda: decide(count64, (norm, size)),
+                decide,
                 lambda: (error, *unchanged, new._replace(bound=bound, least=())),
             )
             running = tf.cond(
@@ -218,8 +220,12 @@ class StoppingRule(NamedTuple):
             return *select(*decisions), running
 
         if self.is_branchless:
-            outcome = select(*decide(tf.cast(count, tf.int64)))
-            running = budget_of(outcome[3])
+            error, status, new = self.judge(evaluation, old.status, progress)
+            # XLA would copy the count, to store it where a sample is done.
+            is_active = tf.cast(tf.equal(old.status, MAX_ITER), tf.int64)
+            num_evaluations = old.num_evaluations + is_active
+            outcome = select(error, status, num_evaluations, new._replace(least=()))
+            running = budget_of(status)
         else:
             value, residual, squared = map(tf.stop_gradient, evaluation[1:])
             norm, size = self._norms(residual, value, squared)

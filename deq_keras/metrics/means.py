@@ -59,12 +59,14 @@ class Sums:
 
     def add(self, additions: list[Addition]) -> None:
         """Adds to totals and counts, in one step."""
-        rows = [[0.0, 0.0] for _ in range(self._size)]
-        for row, total, count in additions:
-            rows[row] = [rows[row][0] + total, rows[row][1] + count]
-        dtype = self.variable.dtype
-        entries = [ops.cast(one, dtype) for row in rows for one in row]
-        self.variable.assign_add(ops.reshape(ops.stack(entries), (self._size, 2)))
+        change = ops.zeros((self._size, 2), self.variable.dtype)
+        for row, *sums in additions:
+            # In programs of XLA for CPUs, a stack would compute each sum many times.
+            for column, one in enumerate(sums):
+                place = np.zeros((self._size, 2), self.variable.dtype)
+                place[row, column] = 1.0
+                change += place * ops.cast(one, self.variable.dtype)
+        self.variable.assign_add(change)
 
     def reset(self, row: int) -> None:
         """Sets total and count of a mean to zero."""

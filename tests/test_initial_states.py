@@ -55,6 +55,14 @@ def test_fractions_of_a_mixture(regime):
     np.testing.assert_array_equal(is_cell, np.all(maps == 1.0, axis=(1, 2)))
 
 
+def test_random_part_of_a_mixture_keeps_the_ratios():
+    narrow, wide = initial_states.Normal(0.1), initial_states.Normal(10.0)
+    mixed = initial_states.Mixed(["cell", narrow, wide], [0.5, 0.4, 0.1])
+    drawn = mixed.random_part(_state(4000), SEED)
+    is_wide = np.max(np.abs(drawn["map"]), axis=(1, 2)) > 1.0
+    assert abs(np.mean(is_wide) - 0.2) < 0.03
+
+
 def test_nothing_is_drawn_without_a_seed():
     state = _state()
     assert initial_states.Normal()(state) is state

@@ -19,7 +19,7 @@ from ..evaluation import tuning
 from ..evaluation.budgets import equilibrium
 from ..files import records, saved_model
 from ..files.saved_model import writing
-from . import checkpoint, components, event_files
+from . import checkpoint, compilation, components, event_files
 from .callbacks import (
     AveragedWeights,
     DataWait,
@@ -102,9 +102,9 @@ def build(job):
     return model, optimizer, spans
 
 
-def compile_model(job, trainer, optimizer):
+def compile_model(job, trainer, optimizer, jit_compile="auto"):
     """Compiles a model, or the model around it; the optimizer keeps its state."""
-    trainer.compile(optimizer, jit_compile=job.config.jit_compile, **job.objective())
+    trainer.compile(optimizer, jit_compile=jit_compile, **job.objective())
 
 
 def _step_of_config(config, phase):
@@ -128,7 +128,7 @@ def _trace(job, model, trainer, spans):
     batch = _batch_spec(feed.fit_arguments(range(1)))
     # The steps of all phases share the variables of one optimizer. The optimizer of the
     # config would double the time.
-    compile_model(job, trainer, keras.optimizers.SGD())
+    compile_model(job, trainer, keras.optimizers.SGD(), job.config.jit_compile)
     trainer.optimizer.build(trainer.trainable_variables)
     for span in spans:
         _set_strategies(model, span)
@@ -261,7 +261,9 @@ def enter_phase(job, model, span, optimizer, trainer=None):
     with job.distribution.scope():
         _set_strategies(model, span)
         trainer = model if trainer is None else trainer
-        compile_model(job, trainer, optimizer)
+        compile_model(job, trainer, optimizer, compilation.choose(job, model, span))
+        if not optimizer.built:  # Or `fit` traces the step twice, to build it.
+            optimizer.build(trainer.trainable_variables)
         schedule = job.config.optimizer.schedule
         if span.phase.regularizer_ramp or schedule == "inverse_square_root":
             # Their callbacks act before every step.

@@ -18,10 +18,8 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
     Example:
 
+    >>> from deq_keras.core.deprecations import renamed
     >>> __getattr__ = renamed("deq_keras.solvers", {"Picard": "FixedPointIteration"})
-    >>> with warnings.catch_warnings(record=True):
-    ...     __getattr__("Picard").__name__
-    'FixedPointIteration'
     """
 
     def find(name: str) -> Any:

@@ -102,11 +102,12 @@ def test_only_the_best_status_votes():
 
 
 def test_agreement_and_spread_of_states():
-    values = [[[1.0, 0.0]], [[1.005, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]]
+    values = [[[1.0, 0.0]], [[1.005, 0.0]], [[0.0, 0.5]], [[1.0, 0.0]]]
     status, residual = [[C], [C], [C], [D]], [[0.1], [0.2], [0.3], [0.4]]
     found = multistart.Selection()(_solution(status, residual, values), 4)
     np.testing.assert_allclose(found.agreement, [0.5])  # One failed.
-    distances = [0.0, 0.005 / 1.005, np.sqrt(2.0)]
+    # Relative to the larger of the two norms.
+    distances = [0.0, 0.005 / 1.005, np.sqrt(1.25)]
     np.testing.assert_allclose(found.spread, [np.mean(distances)], rtol=1e-4)
     alone = multistart.Selection()(_solution([[C]], [[0.1]]), 1)
     assert (alone.agreement.numpy(), alone.spread.numpy()) == ([1.0], [0.0])

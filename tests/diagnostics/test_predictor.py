@@ -197,3 +197,10 @@ def test_rank_correlation():
 def test_rank_correlation_of_other_shapes_raises(first, second):
     with pytest.raises(ValueError, match="Received"):
         diagnostics.rank_correlation(first, second)
+
+
+def test_own_initial_state_repeats_the_solve(contraction):
+    found = diagnostics.compare_initial_states(contraction, VECTORS, others=["cell"])
+    own, again = found.num_evaluations.numpy()
+    np.testing.assert_array_equal(own, again)
+    np.testing.assert_array_equal(*found.residual.numpy())

@@ -219,7 +219,9 @@ def test_notebook_runs(tmp_path, monkeypatch):
         data = (names["x_test"], names["y_test"])
         of_test = model.evaluate(*data, verbose=0, return_dict=True)["accuracy"]
         curve = dict(zip(names["budgets"], names["curves"][name], strict=True))
-        assert min(of_training, of_test, curve[12], curve[30]) > 0.97
+        assert min(of_training, of_test, curve[12]) > 0.97
+        # Without a penalty, more evaluations than in training can lose accuracy.
+        assert name != "regularized" or curve[30] > 0.99
 
 
 def _kinds(outputs):

@@ -136,11 +136,9 @@ class Broyden(FixedPointSolver):
             maximum_iterations=slots if by_xla else None,
         )
 
-        # 2. Scale d with the newest step, which gives the next one. Before the first
-        # step, its slot is zero; after a restart, it is not.
-        square = squared_norms.read(newest)
-        if self.history is not None:
-            square = tf.where(num_steps > 0, square, 0.0)
+        # 2. Scale d with the newest step, which gives the next one. After a restart,
+        # its slot has an old step.
+        square = tf.where(num_steps > 0, squared_norms.read(newest), 0.0)
         pivot = 1.0 - coefficient(direction, steps.read(newest), square)
         bounded = tf.maximum(tf.abs(pivot), _SMALLEST_PIVOT)
         step = direction / tf.where(pivot < 0, -bounded, bounded)

@@ -49,14 +49,20 @@ class Recorded(solvers.FixedPointFunction):
         return constant
 
 
-def _points(solver, function, num_points):
-    """Returns the points at which a solver evaluates a function, in float64."""
+def _points(solver, function, num_points, capacity=None):
+    """Returns the points at which a solver evaluates a function, in float64.
+
+    With a capacity, the budget is a tensor, and the memory holds fewer evaluations, as
+    under XLA.
+    """
     recorded = Recorded(function)
     problem = solvers.FixedPointProblem(recorded, tf.constant(START[None]))
     start = tf.zeros((1, DIM), "float64")
     if isinstance(solver, solvers.LinearSolver):
         start = None
-    solver.solve(problem, solvers.SolveRequest(start, max_iter=num_points, tol=0.0))
+    max_iter = num_points if capacity is None else tf.constant(num_points)
+    loop = solvers.LoopOptions(capacity=capacity)
+    solver.solve(problem, solvers.SolveRequest(start, max_iter, 0.0, loop=loop))
     return np.array(recorded.points)
 
 
@@ -116,6 +122,13 @@ def _broyden(function, num_points, history):
 def test_broyden(function, history):
     expected = _broyden(function, 8, history)
     points = _points(solvers.Broyden(history=history), function, 8)
+    np.testing.assert_allclose(points, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("function", [_smooth, _slow])
+def test_broyden_restarts_when_its_memory_is_full(function):
+    points = _points(solvers.Broyden(4), function, 8, capacity=4)
+    expected = _broyden(function, 8, 3)
     np.testing.assert_allclose(points, expected, rtol=1e-5, atol=1e-7)
 
 

@@ -290,7 +290,11 @@ def tolerance(effort, rows=None, libraries=tuple(LIBRARIES)):
 
 
 def eager(effort, rows=None, libraries=("torchdeq",)):
-    """Returns times of eager calls and steps, beside a compiled call and `Dense`."""
+    """Returns times of eager calls and steps.
+
+    Beside them are the compiled call, an eager call of `Dense` in the place of the
+    layer, and the call operation by operation.
+    """
 
     def measure(row, processes):
         results, inputs = {}, row.workload.injection
@@ -308,6 +312,7 @@ def eager(effort, rows=None, libraries=("torchdeq",)):
                     "ours": functools.partial(call, inputs),
                     "compiled": functools.partial(tf.function(call), inputs),
                     "Dense": functools.partial(plain, inputs),
+                    "op by op": functools.partial(_op_by_op, call, inputs),
                 }
                 if kind == "step":
                     ours["Dense"] = functools.partial(
@@ -325,6 +330,14 @@ def eager(effort, rows=None, libraries=("torchdeq",)):
 
 def _model(layer, inputs):
     return keras.Sequential([keras.Input(inputs.shape[1:]), layer])
+
+
+def _op_by_op(call, inputs):
+    tf.config.run_functions_eagerly(True)
+    try:
+        return call(inputs)
+    finally:
+        tf.config.run_functions_eagerly(False)
 
 
 def _step(model, target, inputs):

@@ -1,4 +1,4 @@
-"""What is tried with each tool of docs/guides/tools.md."""
+"""A trial of each tool of docs/guides/tools.md."""
 
 import copy
 from pathlib import Path
@@ -293,7 +293,7 @@ def _read_batches(folder):
     _fit(data=(Batches(),))
 
 
-# What is tried, for each row of the page.
+# A trial for each row of the page.
 TOOLS = {
     "`callbacks.BackupAndRestore`": _callback("BackupAndRestore", Path("backup")),
     "`callbacks.CSVLogger`": _callback("CSVLogger", Path("log.csv")),

@@ -140,8 +140,8 @@ def may_record_gradients() -> bool:
 def run_with(tensors: list[tf.Tensor], update: Callable[[], None]) -> list[tf.Tensor]:
     """Calls a function that updates variables, and returns tensors that need it.
 
-    TensorFlow differentiates a function that is called in eager mode in a graph of
-    which it runs what the gradients need. It has no public name.
+    TensorFlow differentiates a function that is called in eager mode in a graph, of
+    which it runs only what the gradients need. Only a private name identifies it.
 
     Args:
         tensors: List of tensors, such as gradients.

@@ -237,8 +237,8 @@ class VariantsConfig(Config):
             and reports means and standard deviations. Null for one run with `seed`.
         precision: Keras dtype policy of the model. Logits are float32.
         jit_compile: Whether XLA compiles training and evaluation steps. With `auto`,
-            it does on a GPU if it can compile all layers; on a CPU in phases of at
-            least 5,000 steps, if besides there are no convolutions.
+            it compiles on a GPU if it can compile all layers; on a CPU also only
+            phases of at least 5,000 steps, and models without convolutions.
         tensorboard: Boolean. Whether to write event files.
         imports: List of strings. Modules that are imported first, from the current
             folder or from installed packages. They register classes of solvers,

@@ -233,19 +233,9 @@ ROWS = [
     (functools.partial(_watch, callbacks.EquilibriumDiagnostics), "max_iter", 0),
     (functools.partial(_watch, callbacks.EquilibriumDiagnostics), "freq", 0),
     (
-        functools.partial(_watch, callbacks.EquilibriumDiagnostics),
-        "num_iterations",
-        1.5,
-    ),
-    (
         functools.partial(_watch, callbacks.EquilibriumSummaries, log_dir="logs"),
         "inputs",
         X,
-    ),
-    (
-        functools.partial(_watch, callbacks.EquilibriumSummaries, log_dir="logs"),
-        "freq",
-        1.5,
     ),
     (_of_layer(callbacks.EquilibriumWarnings), "largest_error", 0),
     (_of_layer(callbacks.PenaltyTarget, "jacobian"), "target", 0.0),

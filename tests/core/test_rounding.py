@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import callbacks, diagnostics, layers, solvers, tuning
+from deq_keras import diagnostics, layers, solvers, tuning
 from deq_keras.core import rounding
 from tests.layers.cells import FunctionCell
 
@@ -77,7 +77,7 @@ def test_scope_of_full_float32(gpu):
     traced()
 
 
-@pytest.mark.parametrize("measurement", ["radius", "callback", "tune"])
+@pytest.mark.parametrize("measurement", ["radius", "tune"])
 def test_measurements_compute_in_float32(gpu, measurement):
     settings = []
 
@@ -92,10 +92,6 @@ def test_measurements_compute_in_float32(gpu, measurement):
     settings.clear()
     if measurement == "radius":
         diagnostics.spectral_radius(deq, inputs)
-    elif measurement == "callback":
-        callback = callbacks.EquilibriumDiagnostics(model, inputs)
-        callback.on_train_begin()
-        callback.on_epoch_end(0, {})
     else:
         tuning.tune(model, inputs, 0.2, predict=lambda state: state > 0)
     assert settings and not any(settings)

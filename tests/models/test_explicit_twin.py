@@ -6,6 +6,7 @@ import pytest
 
 from deq_keras import layers, models
 from deq_keras.solvers import FixedPointIteration
+from tests.regimes import slow
 
 X = np.random.default_rng(0).normal(size=(5, 3)).astype("float32")
 
@@ -96,7 +97,7 @@ def decaying_model(max_iter, wrapped=False):
     return keras.Sequential([sequences, inner])
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("tied", [True, slow(False)])
 def test_depth_replaces_the_budget_of_a_call(tied, tmp_path):
     for max_iter in (3, 50):
         twin = models.explicit_twin(decaying_model(max_iter), 6, tied=tied)
@@ -106,7 +107,7 @@ def test_depth_replaces_the_budget_of_a_call(tied, tmp_path):
     np.testing.assert_array_equal(loaded(X), twin(X))
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("tied", [slow(True), False])
 def test_layers_in_wrappers_become_explicit(tied):
     deq = layers.DEQ(Decaying(), FixedPointIteration(30, tol=None))
     wrapper = keras.layers.TimeDistributed(deq)

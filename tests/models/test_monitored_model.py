@@ -8,6 +8,7 @@ import pytest
 
 from deq_keras import layers, models, solvers
 from tests.layers.cells import FunctionCell
+from tests.regimes import slow
 
 # The cell expands the samples at which it is above 1, and z = u / (1 - slope) else.
 SLOPES = np.array([0.5, 3.0, 0.5, 0.9, 0.25], "float32")
@@ -21,7 +22,7 @@ def _model(max_iter=30):
     return keras.Sequential([keras.Input((2,)), deq])
 
 
-@pytest.mark.parametrize("mode", ["predict", "xla", "batch", "eager"])
+@pytest.mark.parametrize("mode", ["predict", "eager", *map(slow, ["xla", "batch"])])
 def test_warns_of_the_samples_that_expand(mode):
     model = _model()
     monitored = models.MonitoredModel(model)

@@ -206,7 +206,9 @@ def _integers(outputs):
     return ops.cast(1e6 * ops.sin(outputs), "int32")
 
 
-@pytest.mark.parametrize("head", [(), (_integers,)], ids=["floats", "integers"])
+@pytest.mark.parametrize(
+    "head", [(), pytest.param((_integers,), marks=SLOW)], ids=["floats", "integers"]
+)
 def test_file_of_a_model_that_depends_on_rounding(head, tmp_path):
     """The file may differ as much as the model does from itself, on given samples."""
     model = _sine(8.0, *map(_Function, head))

@@ -84,19 +84,24 @@ class TestReplacement:
     }
 
     @pytest.mark.parametrize("name", REPLACEMENTS)
-    def test_compiled_functions_raise_until_compile(self, name):
+    def test_a_compiled_function_raises(self, name):
+        deq = _deq(regularizer="jacobian")
+        own = tf.function(lambda x: deq.problem(x).injection)
+        own(X)
+        setattr(deq, name, self.REPLACEMENTS[name])
+        with pytest.raises(tf.errors.InvalidArgumentError, match="was replaced"):
+            own(X)
+
+    def test_a_model_raises_until_compile(self):
         deq = _deq(solvers.FixedPointIteration(30), "phantom", "jacobian")
         model = keras.Sequential([keras.Input((3,)), deq])
         model.compile("sgd", "mse")
         model.predict(X, verbose=0)
         model.train_on_batch(X, np.zeros((6, 4)))
-        own = tf.function(lambda x: deq.solve(x).value)
-        own(X)
-        setattr(deq, name, self.REPLACEMENTS[name])
+        deq.solver = self.REPLACEMENTS["solver"]
         for call in (
             lambda: model.predict(X, verbose=0),
             lambda: model.train_on_batch(X, np.zeros((6, 4))),
-            lambda: own(X),
         ):
             with pytest.raises(tf.errors.InvalidArgumentError, match="was replaced"):
                 call()

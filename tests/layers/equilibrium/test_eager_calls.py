@@ -336,7 +336,8 @@ def test_code_that_cannot_be_read_has_no_fingerprint():
 
 def test_the_number_of_functions_is_limited(monkeypatch):
     monkeypatch.setattr(eager_calls, "_MOST_FUNCTIONS", 2)
-    deq = layers.DEQ(layers.TransformerCell(4, 2, intermediate_dim=4))
+    cell = layers.TransformerCell(4, 2, intermediate_dim=4)
+    deq = layers.DEQ(cell, solvers.FixedPointIteration(3))
     for length in (2, 3, 4, 5):
         inputs = np.ones((1, length, 4), "float32")
         for _ in range(3):

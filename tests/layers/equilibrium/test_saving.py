@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import gradients, layers
+from deq_keras import gradients, layers, solvers
 from tests import harness
 from tests.layers.cells import TanhCell
 from tests.regimes import slow
@@ -122,10 +122,11 @@ def test_paths_of_variables_are_unique_and_stable():
         keras.utils.clear_session(free_memory=False)
         inputs = keras.Input((4,))
         dropped = layers.VariationalDropout(0.2)(inputs)
-        first = layers.DEQ(TanhCell(4), gradient="implicit", seed=1)(dropped)
-        second = layers.DEQ(TanhCell(4), gradient="neumann", initial_state="normal")
+        solver = solvers.FixedPointIteration(3)
+        first = layers.DEQ(TanhCell(4), solver, "implicit", seed=1)(dropped)
+        second = layers.DEQ(TanhCell(4), solver, "neumann", initial_state="normal")
         model = keras.Model(inputs, second(layers.VariationalDropout(0.1)(first)))
-        model.compile("adam", "mse")
+        model.compile("adam", "mse", run_eagerly=True)
         model.fit(INPUTS, np.zeros((5, 4)), verbose=0)
         return model
 

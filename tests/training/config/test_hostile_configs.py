@@ -22,12 +22,9 @@ TEXTS = {
     "empty": b"",
     "list": b"- 1",
     "not UTF-8": b"a: \xff",
-    "UTF-16": "a: b".encode("utf-16"),
     "control character": b"a: \x00",
     "escaped control character": text('data: {directory: "a\\0b"}'),
-    "lone surrogate": text('data: {directory: "\\ud800"}'),
     "huge": b"# comment\n" * 100_000,
-    "two documents": b"a: 1\n---\nb: 2",
     "deep": text("data: " + "[" * 3000),
     "recursive": text("data: &d {x: *d}"),
     "laughs": text(*LAUGHS),
@@ -35,10 +32,7 @@ TEXTS = {
     "list as key": text("? [a]", ": 1"),
     "number as key": text("1: 2"),
     "long value": text(f"data: {{directory: {'x' * 10_000}}}"),
-    "date": text("seed: 2024-01-01"),
     "bad date": text("seed: 2024-13-45"),
-    "set": text("data: !!set {a}"),
-    "binary": text("data: !!binary aGVsbG8="),
     "code": text("data: !!python/name:os.system ''"),
     "wrong type": text("seed: !!int abc"),
     "10**400": text(f"seed: {10**400}"),
@@ -141,28 +135,13 @@ def test_odd_value_raises_or_is_valid(small, step):
         node[key] = original
 
 
-ODD = ["1e5", "1.5e3", "1_000", "1:30", "010", "null", "~", "yes", "=", "<<", "- a"]
-ODD += ["2024-01-01", " a ", "'", '"', "a: b", "#a", "&a", "*a", "!a", "%a", "@a"]
-ODD += ["[", "{", "é", "\U0001f600", "\u2028x", "\ufeffx", "\\", "a" * 4000, "a " * 99]
-
-
-def test_odd_texts_survive_the_work_directory(tmp_path, small):
-    for value in ODD:
-        small["data"]["directory"] = value
-        check_survives(configs.resolve(small), tmp_path)
-
-
 def test_odd_names_survive_the_work_directory(tmp_path, small):
     names = ["1e5", "1_000", "010", "null", "yes", "2024-01-01"]
     small["variants"] = {
         name: {"optimizer.learning_rate": rate * 1e-5}
         for rate, name in enumerate(names, start=1)
     }
-    check_survives(configs.resolve(small), tmp_path)
-
-
-def check_survives(config, folder):
-    path = folder / "config.yaml"
+    config, path = configs.resolve(small), tmp_path / "config.yaml"
     path.write_text(configs.to_yaml(config), encoding="utf-8")
     assert configs.load(path) == config
 

@@ -129,13 +129,3 @@ def test_residuals_of_seeds_have_a_geometric_band(tmp_path, figures):
         heights = band.get_paths()[0].vertices[:, 1]
         np.testing.assert_allclose([heights.min(), heights.max()], [low, high])
     np.testing.assert_allclose(single.get_ydata(), [1, 1])
-
-
-def test_residuals_of_zero_are_drawn(tmp_path, figures):
-    row = {"budget": 1, "q25": 0.0, "q50": 0.0, "q75": 0.0}
-    plots.plot_residuals(
-        tmp_path / "residuals.png", {"a": {"residual_quantiles": [row]}}
-    )
-    (axes,) = figures[0].axes
-    figures[0].draw_without_rendering()
-    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [0])

@@ -68,14 +68,6 @@ def test_subwords(subwords):
     assert subwords.detokenize(text.encode(subwords, "low Ω")) == "low [UNK]"
 
 
-def test_lower_case_subwords():
-    tokenizer = load(
-        "subword", SENTENCE.upper() * 20, lower_case=True, vocabulary_size=80
-    )
-    ids = text.encode(tokenizer, "LOW newest")
-    assert tokenizer.detokenize(ids) == "low newest"
-
-
 @pytest.mark.parametrize("space", ["\u00a0", "\u2028"])
 def test_saved_subwords_of_other_white_space(tmp_path, space):
     tokenizer = load("subword", f"low{space}lower {space}\n" * 20, vocabulary_size=40)

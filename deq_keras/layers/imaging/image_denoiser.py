@@ -14,7 +14,7 @@ from deq_keras.core.checks import (
 )
 from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import at_least_float32
-from deq_keras.layers.circular_convolution import num_columns, spectrum
+from deq_keras.layers.circular_convolution import spectrum
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.normalization import SpectrallyNormalizedConv2D
 from deq_keras.layers.normalization.spectral_normalization import spectral_norm_bound
@@ -179,5 +179,5 @@ def _convolution_norm(kernel: Any, size: tuple[int, int]) -> Any:
     kernel = at_least_float32(kernel)
     rows, columns = (n + side - 1 for n, side in zip(size, kernel.shape[:2]))
     # A real kernel has conjugate matrices at opposite frequencies.
-    matrices = spectrum(kernel, rows, columns)[:, : num_columns(columns)]
+    matrices = spectrum(kernel, rows, columns)
     return ops.max(spectral_norm_bound(matrices))

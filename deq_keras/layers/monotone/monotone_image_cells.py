@@ -15,8 +15,8 @@ from deq_keras.layers.circular_convolution import (
     spectrum,
 )
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
+from deq_keras.layers.monotone import tier
 from deq_keras.layers.monotone.monotone_cell import MonotoneCell
-from deq_keras.layers.monotone.tier import Tier
 
 
 class MonotoneImageCell(MonotoneCell):
@@ -76,7 +76,9 @@ class MonotoneImageCell(MonotoneCell):
         return tuple(side // 2**index + 2 for side in self.image_size)
 
     def constrain(self, leaf: Any) -> Any:
-        return _with_border(leaf[:, 1:-1, 1:-1])
+        height, width = leaf.shape[1:3]
+        inside = np.pad(np.ones((height - 2, width - 2, 1)), ((1, 1), (1, 1), (0, 0)))
+        return leaf * ops.convert_to_tensor(inside, leaf.dtype)
 
     def input_norm(self) -> float:
         matrices = spectrum(self.projection.kernel, *self.size_of_tier(0))
@@ -143,7 +145,7 @@ class MonotoneConvCell(MonotoneImageCell):
         self.sign = check_integer("sign", sign, -1, 1)
         if self.sign == 0:
             raise ValueError("`sign` must be 1 or -1. Received: sign=0.")
-        self.tier = Tier(
+        self.tier = tier.Tier(
             self.filters,
             None,
             self.m,
@@ -153,20 +155,21 @@ class MonotoneConvCell(MonotoneImageCell):
         )
 
     def inject(self, inputs: Any, training: bool = False) -> dict[str, Any]:
-        """Returns a dict of the state `"bias"`, U x + b, and the kernels `"operator"`.
+        """Returns a dict of the state `"bias"`, U x + b, and the tensors `"operator"`.
 
         Args:
             inputs: Tensor of shape `(batch, height, width, channels)`.
             training: Boolean. Ignored.
         """
         del training
-        return {"bias": self.project_inputs(inputs), "operator": self.tier.kernels()}
+        bias = self.project_inputs(inputs)
+        return {"bias": bias, "operator": self.tier.operator(*self.size_of_tier(0))}
 
     def linear(self, state: Any, operator: Any) -> Any:
-        return self.tier.linear(state, operator)
+        return tier.linear(state, operator)
 
     def resolvent(self, operator: Any, alpha: float) -> Callable[[Any], Any]:
-        return self.tier.resolvent(operator, alpha, *self.size_of_tier(0))
+        return tier.resolvent(operator, alpha, *self.size_of_tier(0))
 
     def strong_monotonicity(self) -> Any:
         """Returns m, or m - |A|^2 for a negative sign: a scalar tensor."""
@@ -238,14 +241,14 @@ class MonotoneMultiscaleCell(MonotoneImageCell):
         num_halvings = len(self.filters) - 1
         super().__init__(self.filters[0], num_halvings, m, activation, **kwargs)
         self.tiers = [
-            Tier(own, following, self.m, name=f"tier_{i}", dtype=self.dtype_policy)
+            tier.Tier(own, following, self.m, name=f"tier_{i}", dtype=self.dtype_policy)
             for i, (own, following) in enumerate(
                 zip(self.filters, [*self.filters[1:], None], strict=True)
             )
         ]
 
     def inject(self, inputs: Any, training: bool = False) -> dict[str, Any]:
-        """Returns a dict of the state `"bias"` and the kernels `"operator"`.
+        """Returns a dict of the state `"bias"` and the tensors `"operator"`.
 
         Args:
             inputs: Tensor of shape `(batch, height, width, channels)`.
@@ -256,29 +259,32 @@ class MonotoneMultiscaleCell(MonotoneImageCell):
         for i, filters in enumerate(self.filters[1:], start=1):
             shape = (ops.shape(inputs)[0], *self.size_of_tier(i), filters)
             bias.append(ops.zeros(shape, dtype=self.solver_dtype))
-        return {"bias": bias, "operator": [tier.kernels() for tier in self.tiers]}
+        operator = [
+            one.operator(*self.size_of_tier(i)) for i, one in enumerate(self.tiers)
+        ]
+        return {"bias": bias, "operator": operator}
 
     def linear(self, state: Any, operator: Any) -> Any:
         products, from_above = [], None
-        for tier, maps, kernels in zip(self.tiers, state, operator, strict=True):
-            products.append(tier.linear(maps, kernels, from_above))
-            from_above = _down(maps, kernels)
+        for maps, parts in zip(state, operator, strict=True):
+            products.append(tier.linear(maps, parts, from_above))
+            from_above = _down(maps, parts)
         return products
 
     def resolvent(self, operator: Any, alpha: float) -> Callable[[Any], Any]:
         resolvents = [
-            tier.resolvent(kernels, alpha, *self.size_of_tier(i))
-            for i, (tier, kernels) in enumerate(zip(self.tiers, operator, strict=True))
+            tier.resolvent(parts, alpha, *self.size_of_tier(i))
+            for i, parts in enumerate(operator)
         ]
 
         def resolvent(state: Any) -> Any:
             results, from_above = [], None
-            for apply, maps, kernels in zip(resolvents, state, operator, strict=True):
+            for apply, maps, parts in zip(resolvents, state, operator, strict=True):
                 if from_above is not None:
-                    inner = convolve_transpose(from_above, kernels["symmetric"])
+                    inner = convolve_transpose(from_above, parts["symmetric"])
                     maps = maps - 2.0 * alpha * inner
                 results.append(apply(maps))
-                from_above = _down(results[-1], kernels)
+                from_above = _down(results[-1], parts)
             return results
 
         return resolvent
@@ -291,11 +297,11 @@ class MonotoneMultiscaleCell(MonotoneImageCell):
         return {**super().get_config(), "filters": self.filters}
 
 
-def _down(maps: Any, kernels: Any) -> Any:
+def _down(maps: Any, operator: Any) -> Any:
     """Applies C to maps, on the grid of the next tier. Returns `None` without C."""
-    if "down" not in kernels:
+    if "down" not in operator:
         return None
-    lower = convolve(maps, kernels["down"], strides=2)
+    lower = convolve(maps, operator["down"], strides=2)
     # Including its border, the next tier has one more row and column than half of them.
     return ops.pad(lower, ((0, 0), (0, 1), (0, 1), (0, 0)))
 

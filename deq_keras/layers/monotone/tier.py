@@ -13,8 +13,9 @@ from deq_keras.layers.circular_convolution import (
     convolve,
     convolve_transpose,
     decimate,
-    num_columns,
+    gram,
     spectrum,
+    transpose,
 )
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
 
@@ -53,7 +54,7 @@ class ScaledKernel(keras.layers.Layer):
 
 
 class Tier(keras.layers.Layer):
-    """Builds the kernels of W = (1 - m) I - s A^T A + B - B^T - C^T C on one tier.
+    """Builds the operator W = (1 - m) I - s A^T A + B - B^T - C^T C on one tier.
 
     C is a convolution with stride 2 to the next tier. The last tier has only A and B.
     The sign s is 1, or -1 for a single tier.
@@ -88,58 +89,62 @@ class Tier(keras.layers.Layer):
             )
         self.built = True
 
-    def kernels(self) -> dict[str, Any]:
-        """Returns a dict of the kernels: `"symmetric"`, A; `"skew"`, B - B^T; and
-        `"down"`, C."""
-        b = self.skew.kernel()
-        transposed = ops.swapaxes(ops.flip(b, (0, 1)), 2, 3)
-        kernels = {"symmetric": self.symmetric.kernel(), "skew": b - transposed}
+    def operator(self, height: int, width: int) -> dict[str, Any]:
+        """Returns the tensors that define W on maps of a size.
+
+        Returns:
+            Dict of `"spectrum"`, of W without its last term; `"symmetric"`, the kernel
+            A; and, except for the last tier, `"down"`, the kernel C.
+        """
+        symmetric, skew = self.symmetric.kernel(), self.skew.kernel()
+        kernel = ops.pad(skew - transpose(skew), ((1, 1), (1, 1), (0, 0), (0, 0)))
+        kernel -= self.sign * gram(symmetric)
+        matrices = spectrum(kernel, height, width)
+        identity = tf.eye(matrices.shape[-1], dtype=matrices.dtype)
+        operator = {
+            "spectrum": (1.0 - self.m) * identity + matrices,
+            "symmetric": symmetric,
+        }
         if self.down is not None:
-            kernels["down"] = self.down.kernel()
-        return kernels
+            operator["down"] = self.down.kernel()
+        return operator
 
-    def linear(self, maps: Any, kernels: Any, from_above: Any = None) -> Any:
-        """Applies W to the maps of this tier.
 
-        Args:
-            maps: Tensor `(batch, height, width, filters)`.
-            kernels: Dict. Result of `kernels`.
-            from_above: Optional tensor like `maps`. C applied to the previous tier, for
-                the term -2 A^T C.
-        """
-        inner = convolve(maps, kernels["symmetric"])
-        if from_above is not None:
-            inner = inner + 2.0 * from_above
-        product = (1.0 - self.m) * maps + convolve(maps, kernels["skew"])
-        symmetric = convolve_transpose(inner, kernels["symmetric"])
-        product = product - self.sign * symmetric
-        if "down" in kernels:
-            lower = convolve(maps, kernels["down"], strides=2)
-            product = product - convolve_transpose(lower, kernels["down"], strides=2)
-        return product
+def linear(maps: Any, operator: Any, from_above: Any = None) -> Any:
+    """Applies W to the maps of a tier.
 
-    def resolvent(
-        self, kernels: Any, alpha: float, height: int, width: int
-    ) -> Callable[[Any], Any]:
-        """Returns the function from maps z to (I + alpha (I - W))^-1 z.
+    Args:
+        maps: Tensor `(batch, height, width, filters)`.
+        operator: Dict. Result of `Tier.operator`.
+        from_above: Optional tensor like `maps`. C applied to the previous tier, for
+            the term -2 A^T C.
+    """
+    product = apply_matrices(maps, operator["spectrum"])
+    if from_above is not None:
+        product -= 2.0 * convolve_transpose(from_above, operator["symmetric"])
+    if "down" in operator:
+        lower = convolve(maps, operator["down"], strides=2)
+        product -= convolve_transpose(lower, operator["down"], strides=2)
+    return product
 
-        Args:
-            kernels: Dict. Result of `kernels`.
-            alpha: Positive float. Step size.
-            height: Positive integer. Height of the maps.
-            width: Positive integer. Width of the maps.
-        """
-        columns = width if "down" in kernels else num_columns(width)
-        a = spectrum(kernels["symmetric"], height, width)[:, :columns]
-        skew = spectrum(kernels["skew"], height, width)[:, :columns]
-        identity = tf.eye(a.shape[-1], dtype=a.dtype)
-        symmetric = self.sign * tf.matmul(a, a, transpose_b=True)
-        inverted = tf.linalg.inv(
-            (1.0 + alpha * self.m) * identity + alpha * (symmetric - skew)
-        )
-        if "down" in kernels:
-            return _woodbury(inverted, kernels["down"], alpha, height, width)
-        return lambda maps: apply_matrices(maps, inverted)
+
+def resolvent(
+    operator: Any, alpha: float, height: int, width: int
+) -> Callable[[Any], Any]:
+    """Returns the function from maps z to (I + alpha (I - W))^-1 z.
+
+    Args:
+        operator: Dict. Result of `Tier.operator`.
+        alpha: Positive float. Step size.
+        height: Positive integer. Height of the maps.
+        width: Positive integer. Width of the maps.
+    """
+    matrices = operator["spectrum"]
+    identity = tf.eye(matrices.shape[-1], dtype=matrices.dtype)
+    inverted = tf.linalg.inv((1.0 + alpha) * identity - alpha * matrices)
+    if "down" in operator:
+        return _woodbury(inverted, operator["down"], alpha, height, width)
+    return lambda maps: apply_matrices(maps, inverted)
 
 
 def _woodbury(
@@ -152,7 +157,7 @@ def _woodbury(
         (D + alpha C^T C)^-1 = D^-1 - alpha D^-1 C^T (I + alpha C D^-1 C^T)^-1 C D^-1
     """
     c = spectrum(kernel, height, width)
-    between = decimate(tf.matmul(c, inverted, transpose_a=True) @ c)
+    between = decimate(tf.matmul(c, inverted, transpose_a=True) @ c, width)
     identity = tf.eye(between.shape[-1], dtype=between.dtype)
     core = tf.linalg.inv(identity + alpha * between)
 

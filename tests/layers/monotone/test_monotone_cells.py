@@ -143,12 +143,12 @@ def test_dead_units_have_a_gradient_of_zero():
 
 
 def test_kernel_of_zeros_has_a_finite_gradient():
-    tier = layers.MonotoneConvCell(2).tier
-    tier.symmetric.direction.assign(tf.zeros((3, 3, 2, 2)))
+    symmetric = layers.MonotoneConvCell(2).tier.symmetric
+    symmetric.direction.assign(tf.zeros((3, 3, 2, 2)))
     with tf.GradientTape() as tape:
-        kernel = tier.kernels()["symmetric"]
+        kernel = symmetric.kernel()
     np.testing.assert_array_equal(kernel, 0.0)
-    gradient = tape.gradient(kernel, tier.symmetric.direction.value)
+    gradient = tape.gradient(kernel, symmetric.direction.value)
     assert np.all(np.isfinite(gradient))
 
 
@@ -215,3 +215,78 @@ def test_bounds_hold_for_a_negative_sign():
     moved = deq.solve(inputs + 0.1).value
     moved = np.linalg.norm(np.reshape(moved - solution.value, (2, -1)), axis=1)
     assert np.all(moved <= cell.lipschitz_bound() * np.sqrt(16 * 0.1**2))
+
+
+def _matrix(kernel, height, width, strides=1):
+    """Returns the dense matrix of a circular convolution, for states as rows."""
+    channels = kernel.shape[2]
+    maps = tf.eye(height * width * channels, dtype=kernel.dtype)
+    maps = tf.reshape(maps, (-1, height, width, channels))
+    product = sum(
+        tf.roll(maps, (1 - i, 1 - j), (1, 2)) @ kernel[i, j]
+        for i in range(3)
+        for j in range(3)
+    )
+    if strides == 2:
+        product = tf.pad(product[:, ::2, ::2], ((0, 0), (0, 1), (0, 1), (0, 0)))
+    return tf.reshape(product, (maps.shape[0], -1))
+
+
+def _dense_operator(cell, sizes):
+    """Returns the matrix of W by its definition, for all tiers side by side."""
+    tiers = getattr(cell, "tiers", None) or [cell.tier]
+    blocks, from_above = [], None
+    for tier, size in zip(tiers, sizes, strict=True):
+        a, b = (_matrix(k.kernel(), *size) for k in (tier.symmetric, tier.skew))
+        identity = tf.eye(a.shape[0], dtype=a.dtype)
+        own = (1 - cell.m) * identity - a @ tf.transpose(a) + b - tf.transpose(b)
+        if from_above is not None:
+            blocks[-1].append(-2.0 * from_above @ tf.transpose(a))
+        if tier.down is not None:
+            from_above = _matrix(tier.down.kernel(), *size, strides=2)
+            own -= from_above @ tf.transpose(from_above)
+        blocks.append([own])
+    if len(blocks) == 1:
+        return blocks[0][0]
+    (first, below), (second,) = blocks
+    zeros = tf.zeros((second.shape[0], first.shape[1]), first.dtype)
+    return tf.concat(
+        [tf.concat([first, below], 1), tf.concat([zeros, second], 1)], axis=0
+    )
+
+
+@pytest.mark.parametrize(
+    "kind, sizes", [("convolutional", [(6, 8)]), ("multiscale", [(6, 10), (4, 6)])]
+)
+def test_gradients_equal_those_of_dense_matrices(kind, sizes):
+    """On its support, the equilibrium is a linear system with the matrix W."""
+    cell = _cell(kind, m=0.5, dtype="float64")
+    solver = solvers.PeacemanRachford(alpha=0.2, max_iter=2000, tol=1e-13)
+    layer = layers.DEQ(cell, solver, "implicit", dtype="float64")
+    inputs = tf.constant(_inputs(kind))
+    weights = [weight.value for weight in cell.trainable_weights]
+
+    def loss(state):
+        leaves = [tf.reshape(leaf, (4, -1)) for leaf in tree.flatten(state)]
+        return tf.reduce_sum(tf.sin(tf.concat(leaves, 1)))
+
+    with tf.GradientTape() as tape:
+        value = layer(inputs, training=True)
+        total = loss(value)
+    gradients = tape.gradient(total, weights)
+    flat = tf.concat([tf.reshape(leaf, (4, -1)) for leaf in tree.flatten(value)], 1)
+    support = tf.cast(flat > 0, tf.float64)
+    with tf.GradientTape() as tape:
+        bias = cell.inject(inputs)["bias"]
+        bias = tf.concat([tf.reshape(leaf, (4, -1)) for leaf in tree.flatten(bias)], 1)
+        operator = _dense_operator(cell, sizes)
+        # z = (z W + b) on the support, and 0 elsewhere.
+        system = tf.eye(flat.shape[1], dtype="float64") - operator * support[:, None]
+        rows = tf.linalg.solve(system, (bias * support)[..., None], adjoint=True)
+        expected = tf.squeeze(rows, -1)
+        total = tf.reduce_sum(tf.sin(expected))
+    np.testing.assert_allclose(flat, expected, atol=1e-10)
+    assert 0.1 < np.mean(support) < 0.9
+    for one, other in zip(gradients, tape.gradient(total, weights), strict=True):
+        scale = np.max(np.abs(other)) + 1.0
+        np.testing.assert_allclose(one / scale, other / scale, atol=1e-10)

@@ -40,7 +40,12 @@ SMALL = {
     "world": {"data.num_train": 8, "data.batch_size": 2},
 }
 # ImageNet's crops are smaller: the scales still halve them four times.
-IMAGES = {"cifar10": (32, 3), "digits": (8, 1), "imagenet2012": (64, 3)}
+IMAGES = {
+    "cifar10": (32, 3),
+    "digits": (8, 1),
+    "imagenet2012": (64, 3),
+    "tfds": (28, 1),
+}
 # Trainable parameters of the first variant, or of a named one. Those of the MDEQs and
 # of the copy memory task are the reference's. Those of language models are counted by
 # hand from the shapes.
@@ -68,6 +73,9 @@ PARAMETERS = {
     "monotone/cifar10_conv": 172_218,
     "monotone/cifar10_multiscale": 170_194,
     "monotone/cifar10_multiscale_large": 1_014_546,
+    "monotone/mnist_conv": 79_500,
+    "monotone/mnist_dense": 84_313,
+    "monotone/mnist_multiscale": 81_394,
     "trellisnet/ptb:equilibrium": 24_192_400,
     "trellisnet/ptb:levels": 24_192_400,
     "trellisnet/wikitext103:equilibrium": 174_168_738,

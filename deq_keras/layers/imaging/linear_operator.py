@@ -98,6 +98,13 @@ class LinearOperator(keras.layers.Layer):
             )
         self._norm: float | None = None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # FITS files and some DICOM files are big-endian. A constant of a graph would
+        # have their bytes in the wrong order, without an error (TensorFlow 2.21).
+        if isinstance(value, np.ndarray) and not value.dtype.isnative:
+            value = value.astype(value.dtype.newbyteorder("="))
+        super().__setattr__(name, value)
+
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         self.check_shape("images", input_shape, self.image_shape)
         self.input_spec = keras.InputSpec(shape=(None, *self.image_shape))

@@ -123,8 +123,9 @@ def _to_float32(name: str, array: Any, shape: Any, limits: Any) -> Any:
         )
     if not (dtype.is_floating or (dtype.is_integer and dtype.is_unsigned)):
         raise ValueError(
-            f"Expected {name} as floats or unsigned integers. Pass real and imaginary "
-            "part of complex numbers as two channels. "
+            f"Expected {name} as floats or unsigned integers. Scale signed integers, "
+            "such as the values of a CT scan, to floats. Pass real and imaginary part "
+            "of complex numbers as two channels. "
             f"Received: {name} of dtype {dtype.name}."
         )
     values = tf.cast(tensor, "float32")

@@ -244,6 +244,28 @@ def test_integers_are_computed_in_floating_point(operator):
         np.testing.assert_allclose(received, expected[0], rtol=1e-6, atol=1e-6)
 
 
+@keras.saving.register_keras_serializable("deq_keras_tests")
+class Flat(layers.LinearOperator):
+    """An operator of a user that keeps an array, such as a flat field of a camera."""
+
+    def __init__(self, gains, image_shape):
+        super().__init__(image_shape)
+        self.gains = gains
+
+    def call(self, images):
+        return keras.ops.multiply(images, self.gains)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i2"])
+def test_arrays_of_a_user_can_be_big_endian(dtype):
+    """A constant of a graph has the bytes of an array, in whatever order they are."""
+    gains = RANDOM.integers(1, 9, COLOR)
+    operator = Flat(gains.astype(dtype), COLOR)
+    images = normal((2, *COLOR)).astype("float32")
+    for call in (operator, tf.function(operator)):
+        np.testing.assert_allclose(call(images), gains * images, rtol=1e-6)
+
+
 def test_check_of_adjoints_allows_for_rounding():
     class Rounded(layers.MatrixOperator):
         def call(self, images):

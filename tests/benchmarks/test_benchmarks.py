@@ -15,6 +15,7 @@ import deq_keras
 from benchmarks import (
     gpu_programs,
     gradients,
+    long_runs,
     measuring,
     models,
     peers,
@@ -146,6 +147,17 @@ def test_eager_calls():
     assert len(results) == 2 * len(solvers.SOLVERS)
     for times in results.values():
         assert all(times["ms"][way] > 0 for way in ("op by op", "ours", "Dense"))
+
+
+@pytest.mark.slow
+def test_long_runs_find_memory_that_grows():
+    grown = {}
+    for kind in ("control", "DEQ"):
+        found = long_runs._request(kind, 200, "saved_model")
+        grown[kind] = found["MiB at the end"] - found["MiB after a tenth"]
+        assert found["ms in the last tenth"] > 0
+    # Other memory of the process grows meanwhile.
+    assert grown["control"] > 36 > 12 > grown["DEQ"]
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def _conv_block(state, injection, p):
 
 
 def _dense(state, injection, p):
-    return jnp.tanh(state @ p["kernel"] + p["bias"] + injection)
+    return jnp.tanh(state @ p["kernel"] + injection)
 
 
 _FUNCTIONS = {

@@ -77,7 +77,7 @@ def _tiny_mlp(state, injection, p):
 
 
 def _dense(state, injection, p):
-    return torch.tanh(state @ p["kernel"] + p["bias"] + injection)
+    return torch.tanh(state @ p["kernel"] + injection)
 
 
 def _layer_norm(inputs, p, name):

@@ -237,12 +237,14 @@ def undefined_linearization(
     )
 
 
-def finite_total(values: Any, dtype: str) -> tuple[Any, Any]:
-    """Returns the sum of the finite values, and their number."""
+def finite_total(
+    values: Any, dtype: str, axis: int | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the sum of the finite values along an axis, and their number."""
     values = tf.cast(values, dtype)
     is_finite = tf.math.is_finite(values)
-    total = tf.reduce_sum(tf.where(is_finite, values, 0.0))
-    return total, tf.reduce_sum(tf.cast(is_finite, dtype))
+    total = tf.reduce_sum(tf.where(is_finite, values, tf.zeros_like(values)), axis)
+    return total, tf.reduce_sum(tf.cast(is_finite, dtype), axis)
 
 
 class GradientGate:

@@ -1,21 +1,12 @@
 """Means that equilibrium layers record."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
 from deq_keras.core import nonfinite, replicas
-
-
-class Addition(NamedTuple):
-    """What a mean adds to its sums."""
-
-    row: int
-    total: Any
-    count: Any
 
 
 class Sums:
@@ -57,16 +48,38 @@ class Sums:
         sums = tf.convert_to_tensor(self.variable)[row]
         return sums[0], sums[1]
 
-    def add(self, additions: list[Addition]) -> None:
-        """Adds to totals and counts, in one step."""
-        change = ops.zeros((self._size, 2), self.variable.dtype)
-        for row, *sums in additions:
-            # In programs of XLA for CPUs, a stack would compute each sum many times.
-            for column, one in enumerate(sums):
-                place = np.zeros((self._size, 2), self.variable.dtype)
-                place[row, column] = 1.0
-                change += place * ops.cast(one, self.variable.dtype)
-        self.variable.assign_add(change)
+    def add(self, values: dict[int, Any]) -> None:
+        """Adds the finite values of several means, in one step.
+
+        Args:
+            values: Maps the row of a mean to its values: a scalar, or a tensor of as
+                many values as the other tensors have.
+        """
+        # Each sum starts kernels of its own, so all tensors are summed as one matrix,
+        # and all scalars as another.
+        dtype = self.variable.dtype
+        tensors = {row: tf.cast(one, dtype) for row, one in values.items()}
+        rows: list[int] = []
+        sums = []
+        for is_scalar in (True, False):
+            group = {
+                k: v for k, v in tensors.items() if (v.shape.rank == 0) is is_scalar
+            }
+            if group:
+                rows += group
+                matrix = tf.stack([tf.reshape(one, [-1]) for one in group.values()])
+                sums.append(tf.stack(nonfinite.finite_total(matrix, dtype, 1), axis=1))
+        self._add_rows(rows, tf.concat(sums, axis=0))
+
+    def add_sums(self, row: int, total: Any, count: Any) -> None:
+        """Adds to the total and the count of one mean."""
+        self._add_rows([row], tf.cast(tf.stack([[total, count]]), self.variable.dtype))
+
+    def _add_rows(self, rows: list[int], sums: tf.Tensor) -> None:
+        """Adds `sums` `(len(rows), 2)` to some rows."""
+        sources = [rows.index(i) if i in rows else len(rows) for i in range(self._size)]
+        padded = tf.pad(sums, [[0, 1], [0, 0]])  # The other rows get zeros.
+        self.variable.assign_add(tf.gather(padded, sources))
 
     def reset(self, row: int) -> None:
         """Sets total and count of a mean to zero."""
@@ -121,11 +134,9 @@ class RunningMean(keras.metrics.Metric):
         """The number of values, or the sum of their weights."""
         return self._sums.read(self._row)[1]
 
-    def additions(self, values: Any) -> list[Addition]:
-        """Returns what `update_state` adds."""
-        values = ops.cast(values, self.dtype)
-        total, count = nonfinite.finite_total(values, self.dtype)
-        return [Addition(self._row, total, count)]
+    def additions(self, values: Any) -> dict[int, Any]:
+        """Returns what `update_state` adds, for `Sums.add`."""
+        return {self._row: values}
 
     def add(self, total: Any, count: Any) -> None:
         """Adds values.
@@ -134,7 +145,7 @@ class RunningMean(keras.metrics.Metric):
             total: Float scalar. Their sum.
             count: Float scalar. Their number, or the sum of their weights.
         """
-        self._sums.add([Addition(self._row, total, count)])
+        self._sums.add_sums(self._row, total, count)
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         del sample_weight
@@ -236,13 +247,13 @@ class GradientError(StepMean):
         """
         self._sums.add(self.additions(forward_error, adjoint_error))
 
-    def additions(self, forward_error: Any, adjoint_error: Any) -> list[Addition]:  # type: ignore[override]
+    def additions(self, forward_error: Any, adjoint_error: Any) -> dict[int, Any]:  # type: ignore[override]
         error = 1.0 - (1.0 - forward_error) * (1.0 - adjoint_error)
-        return [
-            *super().additions(error),
-            *self.forward.additions(forward_error),
-            *self.adjoint.additions(adjoint_error),
-        ]
+        return {
+            **super().additions(error),
+            **self.forward.additions(forward_error),
+            **self.adjoint.additions(adjoint_error),
+        }
 
     def reset_state(self) -> None:
         super().reset_state()

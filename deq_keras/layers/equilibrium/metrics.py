@@ -149,19 +149,19 @@ class SolveMetrics:
         ):
             metric.is_updated = has_adjoint
         status = solution.status
-        additions = [
-            *self.evaluations.additions(solution.num_evaluations),
-            *self.residual.additions(solution.residual),
-            *self.converged.additions(tf.equal(status, solvers.CONVERGED)),
-            *self.failed.additions(tf.equal(status, solvers.DIVERGED)),
-        ]
+        additions = {
+            **self.evaluations.additions(solution.num_evaluations),
+            **self.residual.additions(solution.residual),
+            **self.converged.additions(tf.equal(status, solvers.CONVERGED)),
+            **self.failed.additions(tf.equal(status, solvers.DIVERGED)),
+        }
         if penalty is not None:
-            additions += self.penalty.additions(penalty)
+            additions |= self.penalty.additions(penalty)
         # An evaluation has neither a penalty nor a backward pass. It logs zeros, so
         # that training and validation log the same names.
         for metric in () if training else self._of_training():
             zeros = (0.0, 0.0) if metric is self.gradient_error else (0.0,)
-            additions += metric.additions(*zeros)
+            additions |= metric.additions(*zeros)
         self._sums.add(additions)
         if training:
             self._warn_if_unlike(layer.name, components, solution)
@@ -174,12 +174,12 @@ class SolveMetrics:
         total *= replicas.count(self._sums.variable)
         errors = report.forward_error, report.adjoint_error
         self._sums.add(
-            [
-                *self.adjoint_evaluations.additions(solution.num_evaluations),
-                *self.adjoint_residual.additions(solution.residual),
-                *self.gradient_error.additions(*errors),
-                *self.loss_error.additions(total),
-            ]
+            {
+                **self.adjoint_evaluations.additions(solution.num_evaluations),
+                **self.adjoint_residual.additions(solution.residual),
+                **self.gradient_error.additions(*errors),
+                **self.loss_error.additions(total),
+            }
         )
 
     def _name_after_model(self, layer: Any) -> None:

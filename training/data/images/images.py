@@ -1,5 +1,6 @@
 """Load the labeled images of an experiment, in three splits."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -9,10 +10,13 @@ from .. import corruption
 from ..pipeline import evaluation_batches
 from ..splits import Split, first
 from . import cifar10, digits, files, imagenet
+from .transforms import in_memory
 
 # Training images whose statistics normalize the images of a folder.
 _NUM_MEASURED = 1024
 _BATCH_SIZE = 64
+# Most bytes of a split that is kept in memory.
+_MAX_BYTES = 2**28
 
 
 class ImageData(NamedTuple):
@@ -85,6 +89,35 @@ def load(config):
         mean=mean,
         standard_deviation=standard_deviation,
     )
+
+
+def decode_once(data):
+    """Returns `ImageData` with small images of one size in memory.
+
+    Otherwise, each epoch decodes their files, which takes longer than the steps of a
+    small model. Images that are resized stay in their files.
+    """
+    # Validation images may be the test images.
+    splits = {data.training, data.validation, data.test}
+    decoded = {split: _in_memory(split) for split in splits}
+    return data._replace(
+        training=decoded[data.training],
+        validation=decoded[data.validation],
+        test=decoded[data.test],
+    )
+
+
+def _in_memory(split):
+    shape = (len(split), *split.image_shape)
+    if split.transform.of_batches or math.prod(shape) > _MAX_BYTES:
+        return split
+    images, labels, stop = np.empty(shape, "uint8"), np.empty(len(split), "int32"), 0
+    for pixels, numbers in evaluation_batches(split, _BATCH_SIZE).as_numpy_iterator():
+        start, stop = stop, stop + len(pixels)
+        images[start:stop], labels[start:stop] = pixels, numbers
+        if not np.array_equal(images[start:stop], pixels):
+            return split
+    return in_memory(images, labels)
 
 
 def statistics(split):

@@ -6,7 +6,7 @@ import numpy as np
 from deq_keras import layers, models
 from deq_keras.converters import locuslab
 
-from ...data.images import load, sample
+from ...data.images import decode_once, load, sample
 from ...evaluation.budgets import measure_at_budgets
 from ...runs.feed import ImageFeed
 from ...runs.job import Job, watch_equilibrium
@@ -20,6 +20,11 @@ _NUM_MONITORED = 4
 
 class ClassificationFeed(ImageFeed):
     """Images with one label each."""
+
+    def fit_arguments(self, steps):
+        if not self.augmentation.resized_crop:
+            self.data = decode_once(self.data)
+        return super().fit_arguments(steps)
 
     def test_inputs(self, model):
         batches = self.batches(model, self.data.test).as_numpy_iterator()

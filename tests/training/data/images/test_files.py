@@ -375,3 +375,15 @@ def test_tfds_without_train_or_labels_raises(tfds_folder):
 def test_unknown_name_of_tfds_raises(tmp_path):
     with pytest.raises(InputError, match="has no dataset no_such.*tensorflow.org"):
         load_tfds(tmp_path, dataset="no_such_dataset")
+
+
+def test_images_of_the_right_size_are_decoded_once(tmp_path):
+    files = load(write_classes(tmp_path))
+    decoded = datasets.decode_once(files)
+    assert decoded.validation is decoded.test
+    for name in ("training", "test"):
+        images, labels = read(getattr(files, name))
+        np.testing.assert_array_equal(getattr(decoded, name).images, images)
+        np.testing.assert_array_equal(getattr(decoded, name).labels, labels)
+    resized = load(tmp_path, image_size=8)
+    assert datasets.decode_once(resized) == resized

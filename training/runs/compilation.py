@@ -1,5 +1,6 @@
 """Whether XLA compiles the steps of a phase."""
 
+import keras
 import tensorflow as tf
 
 from deq_keras.layers import DEQ
@@ -32,8 +33,10 @@ def choose(job, model, span):
     ):
         return chosen
     layers = list(model._flatten_layers())
-    # XLA is slow in convolutions on a CPU; their kernels have at least four axes.
+    # XLA is slow in convolutions on a CPU. Their kernels have at least four axes, or
+    # three along one axis, as kernels of attention.
     is_suitable = any(isinstance(layer, DEQ) for layer in layers)
+    is_suitable &= not any(isinstance(layer, keras.layers.Conv1D) for layer in layers)
     is_suitable &= all(layer.supports_jit for layer in layers)
     is_suitable &= all(len(weight.shape) < 4 for weight in model.weights)
     return True if is_suitable else chosen

@@ -22,6 +22,14 @@ class Convolutional(RegressionJob):
         return keras.Model(inputs, super().build_model()(vectors))
 
 
+class ConvolutionalInTime(RegressionJob):
+    def build_model(self):
+        inputs = keras.Input((3,))
+        steps = keras.layers.Reshape((3, 1))(inputs)
+        vectors = keras.layers.Flatten()(keras.layers.Conv1D(1, 1)(steps))
+        return keras.Model(inputs, super().build_model()(vectors))
+
+
 def _job(small, cls=RegressionJob, **changes):
     """Returns a job of phases of 4 and 8 steps."""
     return cls.of({**small, **changes}, [{"epochs": 1}, {"epochs": 2}])
@@ -33,6 +41,7 @@ def _job(small, cls=RegressionJob, **changes):
         (RegressionJob, {}, ["auto", True]),
         (RegressionJob, {"jit_compile": False}, [False, False]),
         (Convolutional, {}, ["auto", "auto"]),
+        (ConvolutionalInTime, {}, ["auto", "auto"]),
     ],
 )
 def test_long_phases_are_compiled(small, monkeypatch, cls, changes, expected):

@@ -13,7 +13,7 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 class Diagnosis:
-    """Measures residuals over evaluations, and the spectral radius of df/dz.
+    """Measures residuals over evaluations, and the Jacobian df/dz of samples.
 
     Args:
         layer: A `DEQ` layer.
@@ -46,6 +46,9 @@ class Diagnosis:
                 reliable estimate (`None` without any), and `converged`, the fraction of
                 these samples. Measured at the best iterate of a solve without a
                 tolerance.
+            `samples`: List with one dict per sample: the `residual` of a solve that
+                spends the budget of the solver, and `jacobian_norm`, an estimate of
+                |df/dz|_F^2 over the number of entries of the state.
         """
         with full_float32():
             measured = [self._measure(batch) for batch in batches]
@@ -60,6 +63,12 @@ class Diagnosis:
             "spectral_radius": _radius_statistics(
                 samples["radius"], samples["radius_converged"]
             ),
+            "samples": [
+                {"residual": float(residual), "jacobian_norm": float(norm)}
+                for residual, norm in zip(
+                    samples["final_residual"], samples["jacobian_norm"], strict=True
+                )
+            ],
         }
 
     def _measure_batch(self, batch):
@@ -68,6 +77,10 @@ class Diagnosis:
         stopped = layer.solve(inputs, SolveRequest(max_iter=max_iter))
         linearization = layer.problem(inputs).linearize(full.point)
         radius = deq_keras.diagnostics.spectral_radius(linearization)
+        spent = layer.solve(inputs, SolveRequest(tol=0.0))
+        linearization = layer.problem(inputs).linearize(spent.point)
+        squares = tf.square(deq_keras.diagnostics.jacobian_norm(linearization))
+        size = sum(tf.size(leaf) for leaf in tf.nest.flatten(spent.point))
         return {
             "trace": tf.transpose(full.trace),  # (B, max_iter)
             "evaluations": stopped.num_evaluations,
@@ -75,6 +88,8 @@ class Diagnosis:
             "converged": tf.equal(stopped.status, deq_keras.solvers.CONVERGED),
             "radius": radius.value,
             "radius_converged": radius.converged,
+            "final_residual": spent.residual,
+            "jacobian_norm": squares / tf.cast(size // tf.size(squares), squares.dtype),
         }
 
 

@@ -102,6 +102,7 @@ def draw_comparison(directory, suffix="png"):
             ("history", plot_history, histories),
             (score.name, functools.partial(plot_scores, score=score), evaluations),
             ("residuals", plot_residuals, diagnoses),
+            ("samples", plot_samples, diagnoses),
         ):
             start = f"{task}." if task else ""
             of_task = {
@@ -198,6 +199,23 @@ def plot_residuals(path, diagnoses):
         has_positive |= bool(np.any(high > 0))
     if has_positive:  # Some cells converge in one evaluation.
         axes.set_yscale("log")
+    _legend(figure, axes)
+    _save(figure, path)
+
+
+def plot_samples(path, diagnoses):
+    """Plots the residual of samples over the norm of their Jacobian.
+
+    Args:
+        path: Path of the PNG, SVG or PDF file.
+        diagnoses: Dict from runs to results of `diagnose`.
+    """
+    figure, axes = _figure("norm of J, squared, per entry of the state", "residual")
+    axes.set_yscale("log", nonpositive="mask")
+    for name, runs in by_variant(diagnoses).items():
+        rows = [row for run in runs for row in run["samples"]]
+        points = np.array([[row["jacobian_norm"], row["residual"]] for row in rows])
+        axes.plot(*points.T, ".", alpha=0.6, label=name)
     _legend(figure, axes)
     _save(figure, path)
 

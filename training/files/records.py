@@ -106,6 +106,7 @@ def read_diagnosis(path, remedy):
         quantiles = diagnosis["residual_quantiles"]
         _check_numbers(quantiles, "budget", "q25", "q50", "q75")
         quantiles[0]
+        _check_numbers(diagnosis["samples"], "residual", "jacobian_norm")
     return diagnosis
 
 

@@ -114,6 +114,11 @@ def test_diagnosis_agrees_with_direct_solves(model, split):
     radius = result["spectral_radius"]
     assert 0 < radius["q10"] <= radius["q50"] <= radius["q90"]
     assert 0 <= radius["converged"] <= 1
+    assert len(result["samples"]) == 6
+    residuals = parts.layer.solve(inputs, SolveRequest(tol=0.0)).residual.numpy()
+    for index, row in enumerate(result["samples"]):
+        assert row["residual"] == pytest.approx(residuals[index], rel=1e-3)
+        assert row["jacobian_norm"] > 0
 
 
 @pytest.mark.parametrize(
@@ -197,6 +202,7 @@ def test_report_marks_unreliable_radii(tmp_path, small, radius, cells):
     diagnosis = {"evaluations": 3.0, "residual": 0.01, "converged": 1.0}
     quantiles = {"budget": 1, "q25": 0.5, "q50": 0.6, "q75": 0.7}
     diagnosis |= {"residual_quantiles": [quantiles], "spectral_radius": radius}
+    diagnosis["samples"] = [{"residual": 0.1, "jacobian_norm": 0.2}]
     (name,) = directory.config.variants
     file = directory.run(name) / "diagnosis.json"
     file.write_text(json.dumps(diagnosis))

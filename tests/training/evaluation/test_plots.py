@@ -129,3 +129,14 @@ def test_residuals_of_seeds_have_a_geometric_band(tmp_path, figures):
         heights = band.get_paths()[0].vertices[:, 1]
         np.testing.assert_allclose([heights.min(), heights.max()], [low, high])
     np.testing.assert_allclose(single.get_ydata(), [1, 1])
+
+
+def test_samples_are_points_of_all_seeds(tmp_path, figures):
+    rows = [{"residual": 0.1, "jacobian_norm": 0.5}]
+    rows.append({"residual": 0.2, "jacobian_norm": 0.7})
+    runs = {"a/seed_0": {"samples": rows}, "a/seed_1": {"samples": rows[:1]}}
+    plots.plot_samples(tmp_path / "samples.png", runs)
+    (axes,) = figures[0].axes
+    (points,) = axes.lines
+    np.testing.assert_allclose(points.get_xdata(), [0.5, 0.7, 0.5])
+    np.testing.assert_allclose(points.get_ydata(), [0.1, 0.2, 0.1])

@@ -109,6 +109,7 @@ def written(tmp_path, scores, radius=0.9, **changes):
                 "residual_quantiles": [{"budget": 1, "q25": 1, "q50": 1, "q75": 1}],
                 **dict.fromkeys(("evaluations", "residual", "converged"), 1.0),
                 "spectral_radius": {"mean": radius, "q90": radius, "converged": found},
+                "samples": [{"residual": 0.1, "jacobian_norm": 0.2}],
             }
             records.write_json(folder / records.DIAGNOSIS, diagnosis)
             history = [{"epoch": 1, "phase": "p", "seconds": 2.0, "loss": 0.5}]
@@ -173,7 +174,7 @@ def test_figures_compare_the_variants_of_each_task(tmp_path):
     directory = written(tmp_path, SCORES, tasks=TWO, seeds=[0, 1])
     draw_comparison(directory, "svg")
     names = {path.name for path in directory.path.glob("*.svg")}
-    figures = ("history", "score", "residuals")
+    figures = ("history", "score", "residuals", "samples")
     assert names == {f"{name}-{task}.svg" for name in figures for task in "ab"}
 
 

@@ -26,6 +26,7 @@ DIAGNOSIS = {
     "residual": 0.1,
     "converged": 1.0,
     "spectral_radius": RADIUS,
+    "samples": [{"residual": 0.1, "jacobian_norm": 0.2}],
 }
 
 
@@ -57,6 +58,7 @@ DAMAGE = [
     ("diagnosis.json", "{}"),
     ("diagnosis.json", _without(DIAGNOSIS, "spectral_radius")),
     ("diagnosis.json", _with(DIAGNOSIS, residual_quantiles=[])),
+    ("diagnosis.json", _with(DIAGNOSIS, samples=[{"residual": 0.1}])),
     ("history.csv", ""),
     ("history.csv", "epoch,phase,seconds,loss\n1,tied,1.5,2"),
     ("history.csv", "epoch,phase,seconds,loss\n1,tied\n"),

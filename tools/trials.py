@@ -1,6 +1,10 @@
 """A trial of each tool of docs/guides/tools.md."""
 
 import copy
+import http.server
+import pickle
+import threading
+import urllib.parse
 from pathlib import Path
 
 import keras
@@ -64,10 +68,35 @@ def _recompute(folder):
         _fit()
 
 
-def _lora(folder):
-    model = _model()
-    model.layers[0].cell.layer_with_kernel.enable_lora(2)
+def _adapt(folder):
+    model, _ = _fit()
+    model.layers[0].cell.recurrent.enable_lora(2)
+    before = model.predict(X, verbose=0)
+    model.compile("adam", "mse")
     _fit(model)
+    assert not np.array_equal(model.predict(X, verbose=0), before)
+
+
+def _normalize(folder):
+    keras.layers.SpectralNormalization(layers.DEQ(layers.DenseCell(4)))(X)
+
+
+def _monitor(folder):
+    received = []
+
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            length = int(self.headers["Content-Length"])
+            received.append(urllib.parse.unquote_plus(str(self.rfile.read(length))))
+            self.send_response(200)
+            self.end_headers()
+
+    with http.server.HTTPServer(("localhost", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://localhost:{server.server_port}"
+        _fit(callbacks=[keras.callbacks.RemoteMonitor(address)])
+        server.shutdown()
+    assert len(received) == 2 and "deq_residual" in received[0]
 
 
 def _quantize(mode, export=None):
@@ -131,6 +160,39 @@ def _copy(folder):
     np.testing.assert_array_equal(found, model.predict(X, verbose=0))
 
 
+def _pickle(folder):
+    model, _ = _fit()
+    found = pickle.loads(pickle.dumps(model)).predict(X, verbose=0)
+    np.testing.assert_array_equal(found, model.predict(X, verbose=0))
+
+
+def _checkpoint(folder):
+    model, _ = _fit()
+    path = tf.train.Checkpoint(model=model).save(str(folder / "checkpoint"))
+    restored = _model()
+    status = tf.train.Checkpoint(model=restored).restore(path)
+    status.assert_existing_objects_matched()
+    np.testing.assert_array_equal(
+        restored.predict(X, verbose=0), model.predict(X, verbose=0)
+    )
+
+
+def _saved_model(folder):
+    model, _ = _fit()
+    tf.saved_model.save(model, str(folder / "model"))
+    signature = tf.saved_model.load(str(folder / "model")).signatures["serving_default"]
+    (found,) = signature(tf.constant(X)).values()
+    np.testing.assert_allclose(found, model.predict(X, verbose=0), atol=1e-6)
+
+
+def _wrap_file(folder):
+    model, _ = _fit()
+    deq_keras.serving.export_saved_model(model, folder / "model")
+    layer = keras.layers.TFSMLayer(folder / "model", call_endpoint="serve")
+    found = layer(X)["outputs"]
+    np.testing.assert_allclose(found, model.predict(X, verbose=0), atol=1e-6)
+
+
 def _clone(folder):
     model, _ = _fit()
     clone = keras.models.clone_model(model)
@@ -191,6 +253,27 @@ def _data_service(folder):
     distribute = tf.data.experimental.service.distribute
     _fit(data=(data.apply(distribute("parallel_epochs", dispatcher.target)),))
     del worker
+
+
+def _tfds(folder):
+    import tensorflow_datasets as tfds
+
+    stored = tf.data.Dataset.from_tensor_slices({"x": X, "y": Y})
+    tfds.dataset_builders.store_as_tfds_dataset(
+        "rows",
+        version="1.0.0",
+        data_dir=folder,
+        split_datasets={"train": stored},
+        features=tfds.features.FeaturesDict(
+            {
+                "x": tfds.features.Tensor(shape=(3,), dtype=np.float32),
+                "y": tfds.features.Tensor(shape=(1,), dtype=np.float32),
+            }
+        ),
+        disable_shuffling=True,
+    )
+    data = tfds.load("rows", split="train", data_dir=folder)
+    _fit(data=(data.map(lambda row: (row["x"], row["y"])).batch(8),))
 
 
 def _grain(folder):
@@ -312,6 +395,7 @@ TOOLS = {
     "`callbacks.OrbaxCheckpoint`": _callback("OrbaxCheckpoint", Path("orbax")),
     "`callbacks.ProgbarLogger`": _callback("ProgbarLogger"),
     "`callbacks.ReduceLROnPlateau`": _callback("ReduceLROnPlateau", patience=0),
+    "`callbacks.RemoteMonitor`": _monitor,
     "`callbacks.SwapEMAWeights`": _average,
     "`callbacks.TensorBoard`": _callback(
         "TensorBoard", Path("events"), histogram_freq=1
@@ -326,10 +410,13 @@ TOOLS = {
     "`optimizers.LossScaleOptimizer`": _scale,
     "`layers.TimeDistributed`": _wrap_in_time,
     "`layers.Bidirectional`": _reverse,
+    "`layers.SpectralNormalization`": _normalize,
+    "`enable_lora`": _adapt,
     "`keras.RematScope`": _recompute,
     "`keras.distillation.Distiller`": _distill,
     '`quantize("int8")`': _quantize("int8"),
     '`quantize("int4")`': _quantize("int4"),
+    '`quantize("float8")`': _quantize("float8"),
     '`quantize("int8")`, then `export_litert`': _quantize("int8", _litert),
     '`quantize("int4")`, then `export_litert`': _quantize("int4", _litert),
     "`stateless_call`": _stateless,
@@ -338,6 +425,7 @@ TOOLS = {
     "`keras.utils.PyDataset`": _read_batches,
     "`tf.data`": _tf_data,
     "tf.data service": _data_service,
+    "TensorFlow Datasets": _tfds,
     "Grain": _grain,
     "KerasTuner": _tune,
     "`SKLearnClassifier` of Keras": _classify,
@@ -346,6 +434,10 @@ TOOLS = {
     "`get_state_tree`, `set_state_tree`": _state_tree,
     "`copy.deepcopy`": _copy,
     "`clone_model`": _clone,
+    "`pickle`": _pickle,
+    "`tf.train.Checkpoint`": _checkpoint,
+    "`tf.saved_model.save`": _saved_model,
+    "`layers.TFSMLayer` of `export_saved_model`": _wrap_file,
     "`export_saved_model`": _export("export_saved_model", ""),
     "`export_litert`": _export("export_litert", ".tflite"),
     "`export_onnx`": _export("export_onnx", ".onnx"),

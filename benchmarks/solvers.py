@@ -137,8 +137,8 @@ def _dense(random, dtype, batch=64, width=32, rate=0.9):
 
     f(z, x) = tanh(z W + x), W orthogonal times the rate
 
-    As in `DenseCell`, the bias is a part of x: TensorFlow would fuse it with the product,
-    which takes three times as long for small states.
+    As in `DenseCell`, the bias is a part of x: TensorFlow would fuse it with the
+    product, which takes three times as long for small states.
     """
     state, injected = (keras.Input((width,), dtype=dtype) for _ in range(2))
     dense = keras.layers.Dense(width, use_bias=False, dtype=dtype)

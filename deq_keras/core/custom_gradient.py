@@ -122,8 +122,8 @@ def guard_second_order(
     kind = "no" if is_refused else "only approximate"
     message = (
         f"{name} has {kind} second derivatives: {reason}. For second derivatives, use "
-        "UnrolledGradient or TruncatedGradient(num_free_steps=0), and call the layer "
-        "with `training=True`."
+        "ImplicitGradient; or UnrolledGradient or TruncatedGradient(num_free_steps=0), "
+        "and call the layer with `training=True`."
     )
 
     def second_order(gradient: tf.Tensor) -> list[tf.Tensor | None]:

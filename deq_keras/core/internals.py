@@ -137,6 +137,15 @@ def may_record_gradients() -> bool:
     return bool(record.could_possibly_record())
 
 
+def may_differentiate_twice(tensors: list[tf.Tensor]) -> bool:
+    """Returns whether two tapes, or a persistent one, watch the tensors.
+
+    TensorFlow offers no public function for this.
+    """
+    highest = gradients_util.PossibleTapeGradientTypes(tensors)
+    return bool(highest == gradients_util.POSSIBLE_GRADIENT_TYPES_HIGHER_ORDER)
+
+
 def run_with(tensors: list[tf.Tensor], update: Callable[[], None]) -> list[tf.Tensor]:
     """Calls a function that updates variables, and returns tensors that need it.
 

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core import nonfinite
 from deq_keras.core.custom_gradient import custom_gradient, stop_gradient
+from deq_keras.core.internals import may_differentiate_twice
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
@@ -20,9 +22,14 @@ def solve_without_gradient(
     through the value and the solver's loop instead.
     """
     start = tree.map_structure(tf.stop_gradient, request.initial_state)
-    injection = tree.map_structure(stop_gradient, problem.injection)
-    # The loop reads the variables themselves, not tensors with a gradient.
-    constant = problem.bound(injection, weights=None)
+    sources = problem.injection, problem.weights
+    if may_differentiate_twice(nonfinite.differentiable(sources)):
+        # TensorFlow would differentiate the loop here, which takes minutes.
+        injection, weights = tree.map_structure(tf.stop_gradient, sources)
+    else:
+        injection = tree.map_structure(stop_gradient, problem.injection)
+        weights = None  # The loop reads the variables themselves.
+    constant = problem.bound(injection, weights=weights)
     solution = solver.solve(constant, request._replace(initial_state=start))
     value = tree.map_structure(stop_gradient, solution.value)
     return tree.map_structure(tf.stop_gradient, solution)._replace(value=value)

@@ -42,6 +42,8 @@ class Attachment(NamedTuple):
             gradient differentiates it. `None`: samples without a finite evaluation.
         excluded: Boolean tensor `(batch,)`. Samples that do not count in the penalty of
             a regularizer. `None`: samples without a finite evaluation.
+        is_twice_differentiable: Boolean. Whether the value has second derivatives in
+            spite of a `second_order_limit`.
     """
 
     value: Nest
@@ -49,6 +51,7 @@ class Attachment(NamedTuple):
     linearization: Linearization | None = None
     failed: tf.Tensor | None = None
     excluded: tf.Tensor | None = None
+    is_twice_differentiable: bool = False
 
 
 class SecondOrderLimit(NamedTuple):
@@ -218,7 +221,7 @@ class EquilibriumGradient(Configured):
         gate = nonfinite.GradientGate()
         request = request._replace(initial_state=gate(request.initial_state))
         found = self.attach(problem.through(gate), request, solver, record_adjoint)
-        value, solution, linearization, failed, excluded = found
+        value, solution, linearization, failed, excluded, is_twice = found
         has_no_evaluation = nonfinite.has_no_evaluation(solution)
         failed = has_no_evaluation if failed is None else failed
         gate.close_if(failed, problem.is_usable)
@@ -233,6 +236,6 @@ class EquilibriumGradient(Configured):
 
         # 3. TensorFlow would return a wrong second derivative without a word.
         limit = self.second_order_limit
-        if limit is not None:
+        if limit is not None and not is_twice:
             value = guard_second_order(value, name, limit.reason, limit.is_refused)
         return Equilibrium(value, solution, linearization)

@@ -16,6 +16,7 @@ from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointFunction, FixedPointProblem
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest, at_least_float32
+from deq_keras.gradients import second_order
 from deq_keras.gradients.adjoint_report import AdjointReport, adjoint_report
 from deq_keras.gradients.forward import replace_gradient, solve_without_gradient
 from deq_keras.gradients.gradient import (
@@ -42,6 +43,9 @@ class ImplicitGradient(EquilibriumGradient):
     df/dz is evaluated at the wrong point and the gradient is noise. The layer logs the
     residual and the estimated gradient error. If they are large, prefer
     `TruncatedGradient` or `NeumannGradient`.
+
+    Within two nested tapes, it has a second derivative, by two further linear solves.
+    In a `tf.function`, open both tapes within the function.
 
     Args:
         solver: Adjoint solver: a name, a config dict or a `FixedPointSolver`. `GMRES`
@@ -71,7 +75,8 @@ class ImplicitGradient(EquilibriumGradient):
     has_adjoint = True
     assumes_convergence = True
     second_order_limit = SecondOrderLimit(
-        "it solves an adjoint equation, and that solve has no derivative"
+        "it was traced without two tapes, so it has a first derivative only; in a "
+        "`tf.function`, open both tapes within the function"
     )
 
     def __init__(self, solver: str | Config | FixedPointSolver | None = None) -> None:
@@ -93,33 +98,42 @@ class ImplicitGradient(EquilibriumGradient):
         #    cotangent c by the solution y of y = J^T y + c.
         # 4. The output has the value z* and the gradient of step 3.
         solution = solve_without_gradient(problem, request, solver)
-        linearization = problem.linearize(solution.point)
         adjoint_solver = self.solver or solver
         # TensorFlow cannot update a metric in the gradient of a branch or a loop.
         is_recorded = record_adjoint is not None and not is_in_control_flow()
 
+        def solve_adjoint(linearization: Linearization, cotangent: Nest) -> Nest:
+            # Accumulates in the solver's precision, regardless of the dtype of f.
+            constant = tree.map_structure(at_least_float32, cotangent)
+            # The adjoint equation is a fixed-point problem, so any solver can solve it.
+            # It starts at c, the first term of the Neumann series.
+            adjoint = adjoint_solver.solve(
+                FixedPointProblem(_AdjointFunction(linearization, problem), constant),
+                SolveRequest(constant, loop=LoopOptions(records_trace=False)),
+            )
+            outputs = tree.flatten(linearization.value)
+            slopes = [
+                nonfinite.with_overflow(adjoint, tf.cast(leaf, output.dtype))
+                for leaf, output in zip(
+                    tree.flatten(adjoint.value), outputs, strict=True
+                )
+            ]
+            if is_recorded and record_adjoint is not None:
+                report = adjoint_report(linearization, constant, adjoint)
+                slopes = run_with(slopes, lambda: record_adjoint(report))
+            return tree.pack_sequence_as(linearization.value, slopes)
+
+        if second_order.is_needed(problem):
+            value = second_order.equilibrium(
+                problem, solution, adjoint_solver, solve_adjoint
+            )
+            return Attachment(value, solution, is_twice_differentiable=True)
+        linearization = problem.linearize(solution.point)
+
         def attach(*value: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
             def backward(*cotangent: tf.Tensor) -> list[tf.Tensor]:
-                # Accumulates in the solver's precision, regardless of the dtype of f.
-                constant = tree.pack_sequence_as(
-                    linearization.value, list(map(at_least_float32, cotangent))
-                )
-                # The adjoint equation is a fixed-point problem, so any solver can solve
-                # it. It starts at c, the first term of the Neumann series.
-                function = _AdjointFunction(linearization, problem)
-                adjoint = adjoint_solver.solve(
-                    FixedPointProblem(function, constant),
-                    SolveRequest(constant, loop=LoopOptions(records_trace=False)),
-                )
-                leaves = zip(tree.flatten(adjoint.value), value, strict=True)
-                slopes = [
-                    nonfinite.with_overflow(adjoint, tf.cast(leaf, output.dtype))
-                    for leaf, output in leaves
-                ]
-                if is_recorded and record_adjoint is not None:
-                    report = adjoint_report(linearization, constant, adjoint)
-                    slopes = run_with(slopes, lambda: record_adjoint(report))
-                return slopes
+                nest = tree.pack_sequence_as(linearization.value, [*cotangent])
+                return [*tree.flatten(solve_adjoint(linearization, nest))]
 
             return [*map(tf.identity, value)], backward
 

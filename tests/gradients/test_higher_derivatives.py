@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import ops
 
 from deq_keras import gradients, layers, solvers
 from tests.layers.cells import FunctionCell
@@ -19,7 +20,10 @@ def _layer(gradient, solver=None):
 
 
 def _derivatives(deq, training):
-    inputs = tf.constant(INPUTS)
+    return _derivatives_at(deq, tf.constant(INPUTS), training)
+
+
+def _derivatives_at(deq, inputs, training=True):
     with tf.GradientTape() as outer:
         outer.watch(inputs)
         with tf.GradientTape() as inner:
@@ -51,20 +55,155 @@ def test_second_derivatives_in_training(gradient, regime):
         np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 
+GMRES = gradients.ImplicitGradient(solvers.GMRES(40, 1e-14))
+SERIES = gradients.NeumannGradient(80)
+
+
 @pytest.mark.parametrize(
-    "gradient, training, name, regime",
+    "gradient, training, regime",
     [
-        ("truncated", False, "TruncatedGradient", "eager"),
-        ("implicit", True, "ImplicitGradient", "eager"),
-        slow("neumann", True, "NeumannGradient", "graph"),
-        ("reversible", True, "ReversibleGradient", "eager"),
+        ("implicit", True, "eager"),
+        ("implicit", False, "graph"),
+        slow("implicit", True, "xla"),
+        (GMRES, True, "graph"),
+        (SERIES, True, "graph"),
+        slow(SERIES, False, "eager"),
     ],
+    ids=str,
     indirect=["regime"],
 )
-def test_missing_second_derivative_raises(gradient, training, name, regime):
-    compute = regime(lambda: _derivatives(_layer(gradient), training))
-    with pytest.raises(NotImplementedError, match=f"{name}.*UnrolledGradient"):
-        compute()
+def test_second_derivatives_of_an_equilibrium(gradient, training, regime):
+    deq = _layer(gradient, solvers.Anderson(60, 1e-15))
+    compute = regime(lambda: _derivatives(deq, training))
+    value, first, second = (tensor.numpy() for tensor in compute())
+    for actual, expected in zip((first, second), _exact(value), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-9)
+
+
+class PairCell(layers.EquilibriumCell):
+    """Two leaves that depend on each other, on the inputs, and on a weight."""
+
+    def build(self, shape):
+        random = np.random.default_rng(0)
+        self.w = self.add_weight((3, 3), name="w")
+        self.w.assign(0.4 * np.linalg.qr(random.normal(size=(3, 3)))[0])
+
+    def initial_state(self, injection):
+        zeros = ops.zeros_like(injection)
+        return {"a": zeros, "b": zeros[..., :2]}
+
+    def call(self, state, injection):
+        a = ops.tanh(ops.matmul(state["a"], self.w) + injection)
+        both = a[..., :2] + 0.3 * state["b"] ** 2
+        return {"a": a + 0.2 * ops.sum(state["b"], -1, keepdims=True), "b": 0.4 * both}
+
+
+def _curvature(gradient, solver, regime, mask):
+    """Returns gradients, and products of the Hessian, for a weight and the inputs."""
+    deq = layers.DEQ(PairCell(dtype="float64"), solver, gradient, regularizer=None)
+    random = np.random.default_rng(1)
+    inputs, direction = map(tf.constant, random.normal(size=(2, 2, 4, 3)))
+    deq(inputs)
+    weight, of_weight = deq.cell.w.value, tf.constant(random.normal(size=(3, 3)))
+
+    def compute():
+        with tf.GradientTape() as outer:
+            outer.watch(inputs)
+            with tf.GradientTape() as inner:
+                inner.watch(inputs)
+                value = deq(inputs, mask=mask, training=True)
+                loss = tf.reduce_sum(value["a"] ** 3) + tf.reduce_sum(value["b"] ** 2)
+            slopes = inner.gradient(loss, [weight, inputs])
+            along = tf.reduce_sum(slopes[0] * of_weight)
+            along += tf.reduce_sum(slopes[1] * direction)
+        return *slopes, *outer.gradient(along, [weight, inputs])
+
+    return regime(compute)()
+
+
+@pytest.mark.parametrize(
+    "gradient, is_padded, regime",
+    [
+        ("implicit", True, "graph"),
+        (SERIES, False, "eager"),
+        slow("implicit", False, "eager"),
+        slow("implicit", False, "xla"),
+        slow(SERIES, True, "graph"),
+    ],
+    ids=str,
+    indirect=["regime"],
+)
+def test_nested_states_equal_unrolled_steps(gradient, is_padded, regime):
+    mask = np.arange(4) < np.array([[2], [4]]) if is_padded else None
+    steps = solvers.FixedPointIteration(120, 1e-15)
+    expected = _curvature("unrolled", steps, lambda compute: compute, mask)
+    actual = _curvature(gradient, solvers.Anderson(80, 1e-14), regime, mask)
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
+        assert np.abs(other).max() > 1e-2
+
+
+def test_hessian_by_a_vectorized_jacobian():
+    deq = _layer("implicit", solvers.Anderson(60, 1e-15))
+    inputs = tf.constant(INPUTS)
+    with tf.GradientTape() as outer:
+        outer.watch(inputs)
+        with tf.GradientTape() as inner:
+            inner.watch(inputs)
+            value = deq(inputs, training=True)
+        first = inner.gradient(value, inputs)
+    hessian = outer.jacobian(first, inputs)[:, 0, :, 0]
+    expected = np.diag(_exact(value.numpy())[1][:, 0])
+    np.testing.assert_allclose(hessian, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_third_derivatives_raise():
+    deq, inputs = _layer("implicit"), tf.constant(INPUTS)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        _, _, second = _derivatives_at(deq, inputs)
+    with pytest.raises(NotImplementedError, match="third.*UnrolledGradient"):
+        tape.gradient(second, inputs)
+
+
+@pytest.mark.parametrize("gradient", ["implicit", "neumann"])
+def test_first_derivatives_under_a_persistent_tape(gradient):
+    """With a penalty, whose second derivatives are refused."""
+    deq = layers.DEQ(layers.DenseCell(3), "anderson", gradient, "jacobian", seed=0)
+    deq(INPUTS)
+    slopes = []
+    for persistent in (False, True):
+        deq.seed_generator.state.assign([0, 0])
+        with tf.GradientTape(persistent=persistent) as tape:
+            loss = tf.reduce_sum(deq(INPUTS, training=True) ** 2) + sum(deq.losses)
+        slopes.append(tape.gradient(loss, deq.trainable_variables))
+    for one, other in zip(*slopes, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_missing_second_derivatives_raise():
+    with pytest.raises(NotImplementedError, match="Reversible.*UnrolledGradient"):
+        _derivatives(_layer("reversible"), training=True)
+
+
+def test_tapes_around_a_function_raise():
+    deq, inputs = _layer("implicit"), tf.constant(INPUTS)
+    call = tf.function(lambda inputs: deq(inputs, training=True), autograph=False)
+    with (
+        pytest.raises(NotImplementedError, match="both tapes within the function"),
+        tf.GradientTape() as outer,
+    ):
+        outer.watch(inputs)
+        with tf.GradientTape() as inner:
+            inner.watch(inputs)
+            value = call(inputs)
+        outer.gradient(inner.gradient(value, inputs), inputs)
+
+
+def test_a_splitting_has_no_second_derivative():
+    deq = layers.DEQ(layers.MonotoneDenseCell(3), gradient="implicit")
+    with pytest.raises(NotImplementedError, match="PeacemanRachford.*gmres"):
+        _derivatives(deq, training=False)
 
 
 @pytest.mark.parametrize(

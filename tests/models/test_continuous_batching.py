@@ -94,7 +94,7 @@ def test_fresh_samples_inherit_states(carried):
         state = _held(carried)[1][place]
         assert state in (2.0, before[1][place] + 2)
         begun.append(state == 2.0)
-    assert 0.3 < np.mean(begun) < 0.7
+    assert 0.2 < np.mean(begun) < 0.8
 
 
 def test_finished_samples_leave_first(carried):

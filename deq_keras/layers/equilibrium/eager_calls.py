@@ -15,7 +15,9 @@ from deq_keras.core.internals import (
     entry_layer,
     flatten_layers,
     keras_masks,
+    may_differentiate_twice,
     own_losses,
+    own_value,
     stateless_scope,
 )
 from deq_keras.core.structure import Nest
@@ -84,6 +86,8 @@ class EagerCalls:
             or stateless_scope() is not None
             or not (scope is None or type(scope) is SolveScope)
         ):
+            return None
+        if is_differentiated and _is_differentiated_twice(inputs, layer):
             return None
         mask = keras_masks(inputs) if mask is None else mask
         budget: tuple = (None, None)
@@ -189,6 +193,16 @@ class _Function:
         # The graph optimizer would change the last bits of repeated calls.
         with as_traced():
             return concrete(*tensors)
+
+
+def _is_differentiated_twice(inputs: Nest, layer: Any) -> bool:
+    """Returns whether a second derivative may be taken, which the traced call lacks."""
+    variables = [*map(own_value, layer.trainable_weights)]
+    for variable in variables[:1]:
+        tf.convert_to_tensor(variable)  # A tape watches variables that are read.
+    tensors = [one for one in tree.flatten(inputs) if tf.is_tensor(one)]
+    handles = [variable.handle for variable in variables]
+    return may_differentiate_twice([*tensors, *handles])
 
 
 def _losses(layer: Any) -> list[list]:

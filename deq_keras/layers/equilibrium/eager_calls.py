@@ -42,7 +42,8 @@ class EagerCalls:
     was (see `fingerprint`). After a change, another one is traced. Cells whose Python
     code does more than compute run operation by operation. So does everything under
     `tf.config.run_functions_eagerly(True)` and in models compiled with
-    `run_eagerly=True`.
+    `run_eagerly=True`, and calls of which an implicit gradient may be differentiated
+    twice.
 
     Args:
         layer: The `DEQ` layer, which owns this object.
@@ -87,7 +88,7 @@ class EagerCalls:
             or not (scope is None or type(scope) is SolveScope)
         ):
             return None
-        if is_differentiated and _is_differentiated_twice(inputs, layer):
+        if is_differentiated and _is_differentiated_twice(inputs, layer, training):
             return None
         mask = keras_masks(inputs) if mask is None else mask
         budget: tuple = (None, None)
@@ -195,8 +196,13 @@ class _Function:
             return concrete(*tensors)
 
 
-def _is_differentiated_twice(inputs: Nest, layer: Any) -> bool:
+def _is_differentiated_twice(inputs: Nest, layer: Any, training: bool | None) -> bool:
     """Returns whether a second derivative may be taken, which the traced call lacks."""
+    gradient = layer.gradient
+    if not training:
+        gradient = gradient.outside_training(layer.solver)
+    if not gradient.has_adjoint:
+        return False
     variables = [*map(own_value, layer.trainable_weights)]
     for variable in variables[:1]:
         tf.convert_to_tensor(variable)  # A tape watches variables that are read.

@@ -135,7 +135,7 @@ def apply_matrices(maps: Any, matrices: Any) -> Any:
     maps = tf.reshape(maps, (-1, 2 * height, columns * filters))
     maps = tf.matmul(vertical, maps, transpose_a=True)
     maps = tf.reshape(maps, (-1, height, 2 * columns, filters))
-    # Columns other than those of the frequencies 0 and width / 2 stand for two.
+    # A column stands for two frequencies, except at 0 and width / 2.
     counts = np.where(np.arange(columns) * 2 % width == 0, 1.0, 2.0) / (height * width)
     weights = tf.constant(np.tile(counts, 2)[:, None], maps.dtype)
     return tf.matmul(weights * horizontal, maps, transpose_a=True)

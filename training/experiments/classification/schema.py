@@ -38,7 +38,8 @@ class DataConfig(Config):
             `data_dir` of TensorFlow Datasets; null uses its default.
         dataset: String. For `tfds`, the name of an image classification dataset.
         image_size: Positive integer or null. Side in pixels to which images of any size
-            are resized. Null uses 224.
+            are resized. Null uses 224. In training, images that have this size are
+            decoded once and kept in memory, up to 256 MiB.
         color_mode: `rgb` or `grayscale`, for `folder` and `tfds`.
         mean: List of numbers in [0, 1], one per channel, where 1 is the value 255 of
             a pixel. Together with `standard_deviation`, it normalizes the images. Null

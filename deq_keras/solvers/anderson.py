@@ -192,8 +192,10 @@ class Anderson(FixedPointSolver):
         total = tf.add_n(weights)
         product = total * squared_norm
         is_usable = tf.math.is_finite(product / product)
+        # A derivative of 1 / 0 would be NaN, also where it is not used.
+        total = tf.where(is_usable, total, 1.0)
         return [
-            tf.where(is_usable, weight / total, float(age == 0))
+            tf.where(is_usable, weight, float(age == 0)) / total
             for age, weight in enumerate(weights)
         ]
 

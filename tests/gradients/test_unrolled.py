@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import gradients, solvers
+from deq_keras import gradients, layers, solvers
 from deq_keras.solvers import SolveRequest
 from deq_keras.testing.problems import relative_error
 from tests import harness
@@ -133,3 +133,29 @@ def test_a_sample_that_starts_at_its_solution(regime):
     slopes = gradient(tf.constant([[0.0], [0.3]], tf.float64))
     assert np.all(np.isfinite(slopes))
     np.testing.assert_allclose(slopes[0], 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        solvers.FixedPointIteration(8),
+        solvers.Aitken(8),
+        solvers.Anderson(8),
+        solvers.Anderson(8, history=2, mixing=0.5),
+        solvers.Broyden(8),
+    ],
+    ids=lambda solver: type(solver).__name__,
+)
+def test_a_sample_that_starts_at_its_equilibrium_changes_no_gradient(solver):
+    deq = layers.DEQ(layers.DenseCell(5), solver, "unrolled", None, seed=0)
+    inputs = np.random.RandomState(0).normal(size=(4, 3)).astype("float32")
+    deq(inputs)
+
+    def slopes(inputs):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(deq(inputs, training=True) ** 2)
+        return tape.gradient(loss, deq.trainable_variables)
+
+    expected = slopes(inputs)
+    for one, other in zip(slopes(np.pad(inputs, ((0, 1), (0, 0)))), expected):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

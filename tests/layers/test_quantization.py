@@ -133,10 +133,12 @@ def test_quantized_model_is_near_and_is_saved(name, mode, tolerance, tmp_path):
         np.testing.assert_array_equal(outputs, expected)
         return
     assert 0 < _relative_error(outputs, expected) < tolerance
+    # Fourier transforms round in another way in each function.
+    close = {"rtol": 1e-4, "atol": 1e-6}
     restored = _reloaded(model, tmp_path / "model.keras")
-    np.testing.assert_array_equal(_outputs(restored, inputs), outputs)
+    np.testing.assert_allclose(_outputs(restored, inputs), outputs, **close)
     again = _reloaded(restored, tmp_path / "again.keras")
-    np.testing.assert_array_equal(_outputs(again, inputs), outputs)
+    np.testing.assert_allclose(_outputs(again, inputs), outputs, **close)
 
 
 @pytest.mark.parametrize("name", [slow("RecallCell"), "TransformerCell"])

@@ -289,6 +289,7 @@ def test_stem_gets_no_gradient_of_a_sample_that_fails(gradient):
         (TRUNCATED, {"run_eagerly": True}),
         slow(TRUNCATED, {}),
         slow(TRUNCATED, {"jit_compile": True}),
+        ("unrolled", {"run_eagerly": True}),
         slow("unrolled", {}),
     ],
     ids=str,

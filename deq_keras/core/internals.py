@@ -137,6 +137,15 @@ def may_record_gradients() -> bool:
     return bool(record.could_possibly_record())
 
 
+def is_watched(tensors: list[tf.Tensor]) -> bool:
+    """Returns whether a `tf.GradientTape` watches one of the tensors.
+
+    TensorFlow offers no public function for this.
+    """
+    highest = gradients_util.PossibleTapeGradientTypes(tensors)
+    return bool(highest != gradients_util.POSSIBLE_GRADIENT_TYPES_NONE)
+
+
 def may_differentiate_twice(tensors: list[tf.Tensor]) -> bool:
     """Returns whether two tapes, or a persistent one, watch the tensors.
 

@@ -8,7 +8,7 @@ from keras import tree
 from deq_keras.core import nonfinite
 from deq_keras.core.custom_gradient import custom_gradient, stop_gradient
 from deq_keras.core.internals import may_differentiate_twice
-from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.problem import FixedPointFunction, FixedPointProblem
 from deq_keras.core.structure import Nest
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 
@@ -33,6 +33,33 @@ def solve_without_gradient(
     solution = solver.solve(constant, request._replace(initial_state=start))
     value = tree.map_structure(stop_gradient, solution.value)
     return tree.map_structure(tf.stop_gradient, solution)._replace(value=value)
+
+
+class LinearFunction(FixedPointFunction):
+    """The function (y, c) -> A y + c, in the precision of c.
+
+    Args:
+        product: Function from a nest y to the nest A y.
+        like: Nest like y, which has the dtypes that `product` takes.
+    """
+
+    def __init__(self, product: Callable[[Nest], Nest], like: Nest) -> None:
+        self._product = product
+        self._like = like
+
+    def __call__(self, state: Nest, constant: Nest) -> Nest:
+        vector = tree.map_structure(
+            lambda leaf, like: tf.cast(leaf, like.dtype), state, self._like
+        )
+        return tree.map_structure(
+            lambda product, term: tf.cast(product, term.dtype) + term,
+            self._product(vector),
+            constant,
+        )
+
+    def constant_term(self, constant: Nest) -> Nest:
+        """Returns the value at y = 0, which is c. It marks the function as affine."""
+        return constant
 
 
 def replace_gradient(solution: Solution, carrier: Nest) -> Nest:

@@ -13,12 +13,16 @@ from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.graphs import is_in_control_flow
 from deq_keras.core.internals import run_with
 from deq_keras.core.linearization import Linearization
-from deq_keras.core.problem import FixedPointFunction, FixedPointProblem
+from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest, at_least_float32
 from deq_keras.gradients import second_order
 from deq_keras.gradients.adjoint_report import AdjointReport, adjoint_report
-from deq_keras.gradients.forward import replace_gradient, solve_without_gradient
+from deq_keras.gradients.forward import (
+    LinearFunction,
+    replace_gradient,
+    solve_without_gradient,
+)
 from deq_keras.gradients.gradient import (
     Attachment,
     EquilibriumGradient,
@@ -75,8 +79,8 @@ class ImplicitGradient(EquilibriumGradient):
     has_adjoint = True
     assumes_convergence = True
     second_order_limit = SecondOrderLimit(
-        "it was traced without two tapes, so it has a first derivative only; in a "
-        "`tf.function`, open both tapes within the function"
+        "it was traced without two tapes, or f reads a tensor that is neither a weight "
+        "nor in the injection; in a `tf.function`, open both tapes within the function"
     )
 
     def __init__(self, solver: str | Config | FixedPointSolver | None = None) -> None:
@@ -123,11 +127,11 @@ class ImplicitGradient(EquilibriumGradient):
                 slopes = run_with(slopes, lambda: record_adjoint(report))
             return tree.pack_sequence_as(linearization.value, slopes)
 
-        if second_order.is_needed(problem):
-            value = second_order.equilibrium(
-                problem, solution, adjoint_solver, solve_adjoint
-            )
-            return Attachment(value, solution, is_twice_differentiable=True)
+        twice = second_order.equilibrium(
+            problem, solution, adjoint_solver, solve_adjoint
+        )
+        if twice is not None:
+            return Attachment(twice, solution, is_twice_differentiable=True)
         linearization = problem.linearize(solution.point)
 
         def attach(*value: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
@@ -146,7 +150,7 @@ class ImplicitGradient(EquilibriumGradient):
         return {"solver": self.solver and solvers.serialize(self.solver)}
 
 
-class _AdjointFunction(FixedPointFunction):
+class _AdjointFunction(LinearFunction):
     """The function (y, c) -> J^T y + c, with the Jacobian J of f at z*.
 
     Attributes:
@@ -157,24 +161,9 @@ class _AdjointFunction(FixedPointFunction):
     def __init__(
         self, linearization: Linearization, problem: FixedPointProblem
     ) -> None:
+        super().__init__(linearization.vjp, linearization.value)
         self.linearization = linearization
         self.problem = problem
-
-    def __call__(self, state: Nest, cotangent: Nest) -> Nest:
-        vector = tree.map_structure(
-            lambda leaf, output: tf.cast(leaf, output.dtype),
-            state,
-            self.linearization.value,
-        )
-        return tree.map_structure(
-            lambda product, constant: tf.cast(product, constant.dtype) + constant,
-            self.linearization.vjp(vector),
-            cotangent,
-        )
-
-    def constant_term(self, cotangent: Nest) -> Nest:
-        """Returns the value at y = 0, which is c. It marks the function as affine."""
-        return cotangent
 
     def splitting(self, cotangent: Nest) -> Any:
         """Returns the splitting of the linear equation, if f has one."""

@@ -8,10 +8,11 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.custom_gradient import custom_gradient
-from deq_keras.core.internals import may_differentiate_twice
+from deq_keras.core.internals import is_watched, may_differentiate_twice
 from deq_keras.core.linearization import Linearization, linearize
-from deq_keras.core.problem import FixedPointFunction, FixedPointProblem
+from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, at_least_float32
+from deq_keras.gradients.forward import LinearFunction
 from deq_keras.solvers import (
     FixedPointSolver,
     LoopOptions,
@@ -20,17 +21,8 @@ from deq_keras.solvers import (
     SolveRequest,
 )
 
-# Solves the adjoint equation of a cotangent, and returns its solution y and y in the
-# dtypes of the state.
+# Returns the solution y of the adjoint equation, in the dtypes of the state.
 SolveAdjoint = Callable[[Linearization, Nest], Nest]
-
-
-def is_needed(problem: FixedPointProblem) -> bool:
-    """Returns whether two tapes, or a persistent one, record what a problem reads.
-
-    A function that is traced before the tapes exist cannot know of them.
-    """
-    return may_differentiate_twice(_sources(problem))
 
 
 def equilibrium(
@@ -38,8 +30,12 @@ def equilibrium(
     solution: Solution,
     solver: FixedPointSolver,
     solve_adjoint: SolveAdjoint,
-) -> Nest:
+) -> Nest | None:
     """Returns the value of a solution with its first and second derivatives.
+
+    Returns `None` unless two tapes, or a persistent one, watch what f reads (a function
+    that is traced before the tapes exist cannot know of them), and also if f reads
+    another tensor that a tape watches, which would lose its gradient.
 
     With J = df/dz and F = df/du at z*, for the injection and the weights u, the
     gradient of the equilibrium is
@@ -66,7 +62,9 @@ def equilibrium(
 
     - Christianson (1994), "Reverse accumulation and attractive fixed points".
     """
-    sources = _sources(problem)
+    sources = nonfinite.differentiable([problem.injection, problem.weights])
+    if not may_differentiate_twice(sources):
+        return None
     num_leaves = len(tree.flatten(solution.point))
 
     def evaluate(state_and_sources: Any) -> Nest:
@@ -75,6 +73,8 @@ def equilibrium(
 
     # Nothing of this evaluation is recorded: the tapes see its results.
     at = linearize(evaluate, (solution.point, sources))
+    if is_watched(tree.flatten(at.value)):
+        return None
     point, constants = at.point
     in_state = Linearization(point, at.value, lambda v: at.vjp(v)[0], problem.mask)
 
@@ -108,7 +108,7 @@ def equilibrium(
         zero = tree.map_structure(tf.zeros_like, point)
         image = tree.map_structure(at_least_float32, at.jvp((zero, directions)))
         tangent = solver.solve(
-            FixedPointProblem(_TangentFunction(in_state), image),
+            FixedPointProblem(LinearFunction(in_state.jvp, point), image),
             SolveRequest(image, loop=LoopOptions(records_trace=False)),
         )
         tangents = [
@@ -140,8 +140,14 @@ def equilibrium(
     def once(*results: tf.Tensor) -> list[tf.Tensor]:
         """Returns second derivatives, which cannot be differentiated again."""
 
+        def refuse(*_: tf.Tensor) -> None:
+            raise NotImplementedError(
+                "The gradient of an equilibrium has no third derivatives. Use "
+                "UnrolledGradient, and call the layer with `training=True`."
+            )
+
         def forward(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
-            return [*map(tf.identity, inputs[: len(results)])], _refuse_third
+            return [*map(tf.identity, inputs[: len(results)])], refuse
 
         return [*custom_gradient(forward)(*results, *sources)]
 
@@ -151,18 +157,6 @@ def equilibrium(
 
     leaves = custom_gradient(attach)(*sources)
     return tree.pack_sequence_as(solution.value, leaves)
-
-
-def _refuse_third(*_: tf.Tensor) -> None:
-    raise NotImplementedError(
-        "The gradient of an equilibrium has no third derivatives. Use "
-        "UnrolledGradient, and call the layer with `training=True`."
-    )
-
-
-def _sources(problem: FixedPointProblem) -> list[tf.Tensor]:
-    """Returns the tensors for which an equilibrium has a gradient."""
-    return nonfinite.differentiable([problem.injection, problem.weights])
 
 
 def _with_sources(
@@ -181,30 +175,3 @@ def _with_sources(
         replace, (problem.injection, problem.weights)
     )
     return problem.bound(injection, weights=weights)
-
-
-class _TangentFunction(FixedPointFunction):
-    """The function (w, e) -> J w + e, with the Jacobian J of f at z*.
-
-    Attributes:
-        linearization: The `Linearization` of f at z*.
-    """
-
-    def __init__(self, linearization: Linearization) -> None:
-        self.linearization = linearization
-
-    def __call__(self, state: Nest, constant: Nest) -> Nest:
-        vector = tree.map_structure(
-            lambda leaf, like: tf.cast(leaf, like.dtype),
-            state,
-            self.linearization.point,
-        )
-        return tree.map_structure(
-            lambda product, term: tf.cast(product, term.dtype) + term,
-            self.linearization.jvp(vector),
-            constant,
-        )
-
-    def constant_term(self, constant: Nest) -> Nest:
-        """Returns the value at w = 0. It marks the function as affine."""
-        return constant

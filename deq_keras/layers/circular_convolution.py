@@ -6,10 +6,10 @@ product of the spectra as its spectrum; inverses and transposes act on each matr
 
 A complex matrix P + i Q is stored as the real block matrix [[P, Q], [-Q, P]], which
 multiplies fast and which XLA can invert. Real maps need only the first `width // 2 + 1`
-columns of frequencies, so a spectrum has shape `(height, width // 2 + 1, 2 channels,
-2 filters)`. Fourier transforms of maps are products with
-small real matrices, which at these sizes take less time than `tf.signal`, above all in
-gradients.
+columns of frequencies, so a spectrum has shape
+`(height, width // 2 + 1, 2 channels, 2 filters)`. Fourier transforms of maps are
+products with real matrices: at sides of tens of pixels they take less time than
+`tf.signal`, above all in gradients.
 """
 
 from typing import Any

@@ -166,6 +166,32 @@ def test_third_derivatives_raise():
         tape.gradient(second, inputs)
 
 
+def test_other_tensors_have_first_derivatives_under_a_persistent_tape(exact_regime):
+    """z = k z + u has dz/dk = u / (1 - k)^2, also if f captures k."""
+    inputs, variable = tf.constant(INPUTS), tf.Variable(0.5, dtype="float64")
+    gradient, solver = gradients.ImplicitGradient(), solvers.Anderson(60, 1e-14)
+
+    def compute(twice=False):
+        kept = tf.constant(0.4, "float64")
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch([inputs, kept])
+            problem = solvers.FixedPointProblem(
+                lambda z, u: kept * variable * z + u, inputs
+            )
+            request = solvers.SolveRequest(tf.zeros_like(inputs))
+            value = gradient.solve(problem, request, solver).value
+            first = tape.gradient(value, [kept, variable]) if twice else None
+        if twice:
+            return tape.gradient(first[0], kept)
+        return tape.gradient(value, [kept, variable])
+
+    total = INPUTS.sum() / (1 - 0.2) ** 2
+    of_kept, of_variable = exact_regime(compute)()
+    np.testing.assert_allclose([of_kept, of_variable], [0.5 * total, 0.4 * total])
+    with pytest.raises(NotImplementedError, match="neither a weight"):
+        exact_regime(lambda: compute(twice=True))()
+
+
 @pytest.mark.parametrize("gradient", ["implicit", "neumann"])
 def test_first_derivatives_under_a_persistent_tape(gradient):
     """With a penalty, whose second derivatives are refused."""

@@ -69,7 +69,8 @@ class MonotoneImageCell(MonotoneCell):
         """Returns U x + b on the grid of the state."""
         if not self.built:
             self.build(tuple(inputs.shape))
-        return self.projection(_with_border(inputs))
+        bordered = ops.pad(inputs, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        return self.projection(bordered)
 
     def size_of_tier(self, index: int) -> tuple[int, ...]:
         """Returns height and width of a tier of the state. Tier 0 is the finest."""
@@ -304,7 +305,3 @@ def _down(maps: Any, operator: Any) -> Any:
     lower = convolve(maps, operator["down"], strides=2)
     # Including its border, the next tier has one more row and column than half of them.
     return ops.pad(lower, ((0, 0), (0, 1), (0, 1), (0, 0)))
-
-
-def _with_border(maps: Any) -> Any:
-    return ops.pad(maps, ((0, 0), (1, 1), (1, 1), (0, 0)))

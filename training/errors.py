@@ -25,13 +25,6 @@ class InputError(ValueError):
     """
 
 
-class LostWorker(Exception):
-    """Raised when another worker of the same training has ended.
-
-    The command line prints the message without a traceback.
-    """
-
-
 @contextlib.contextmanager
 def reading(path, remedy):
     """Converts every error of reading a file to an `InputError`.

@@ -166,6 +166,8 @@ def test_third_derivatives_raise():
         tape.gradient(second, inputs)
 
 
+# In a function, TensorFlow differentiates a loop that reads such a tensor as it traces.
+@pytest.mark.parametrize("exact_regime", ["eager", slow("graph")], indirect=True)
 def test_other_tensors_have_first_derivatives_under_a_persistent_tape(exact_regime):
     """z = k z + u has dz/dk = u / (1 - k)^2, also if f captures k."""
     inputs, variable = tf.constant(INPUTS), tf.Variable(0.5, dtype="float64")

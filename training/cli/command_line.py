@@ -3,14 +3,13 @@
 import argparse
 import importlib.util
 import math
-import os
 import re
 import shlex
 import sys
 from pathlib import Path
 
 from ..config.errors import closest
-from ..errors import InputError, LostWorker, describe
+from ..errors import InputError, describe
 from . import notices
 from .demo_command import DEMOS, PROMPT, SIZE
 from .extras import MissingPackage, explaining_missing
@@ -48,10 +47,6 @@ def main(argv=None):
         return _fail(2, f"error: {describe(error)}")
     except FloatingPointError as error:
         return _fail(1, f"failed: {error}")
-    except LostWorker as error:
-        _fail(1, f"failed: {error}")
-        sys.stdout.flush()
-        os._exit(1)  # On a normal exit, TensorFlow would wait for the lost worker.
     except KeyboardInterrupt:
         return _fail(130, f"interrupted. {_how_to_go_on(arguments, argv)}")
 

@@ -7,7 +7,6 @@ from ..config import reading as configs
 from ..config import shipped
 from ..evaluation.report import report as report_of
 from ..evaluation.summary import align
-from ..runs import cluster
 from ..runs.work_directory import WorkDirectory
 from .demo_command import demo
 from .evaluate_commands import (
@@ -47,11 +46,7 @@ def train(arguments):
     if arguments.work_dir is None:
         name = f"{path.resolve().parent.name}-{path.resolve().stem}"
         arguments.work_dir = Path("runs") / name
-    path = Path(arguments.work_dir)
-    if config.distribution.strategy == "multi_worker":
-        # Workers other than the chief have a folder of their own for checkpoints.
-        path = cluster.from_environment().folder(path)
-    directory = enter(path, config)
+    directory = enter(Path(arguments.work_dir), config)
     from ..runs import distribution, variants
 
     devices = distribution.start(config.distribution)

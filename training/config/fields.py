@@ -199,19 +199,16 @@ class DistributionConfig(Config):
     """The devices of the training. All other commands use one device.
 
     Args:
-        strategy: `single`, one device; `mirrored`, several devices of this machine; or
-            `multi_worker`, the devices of all processes in `TF_CONFIG`.
+        strategy: `single`, one device; or `mirrored`, several devices of this machine.
         devices: For `mirrored`, a list such as `[GPU:0, GPU:1]`. Null uses all GPUs or,
             without GPUs, the logical CPUs.
         logical_cpus: For `mirrored`, the number of logical devices of the CPU. Null for
             one.
-        start_timeout: For `multi_worker`, seconds until all workers must have started.
     """
 
-    strategy: Literal["single", "mirrored", "multi_worker"] = "single"
+    strategy: Literal["single", "mirrored"] = "single"
     devices: keys.Distinct[keys.Text] | None = None
     logical_cpus: keys.integer(le=1024) | None = None
-    start_timeout: keys.integer(le=86_400) = 300
 
     def model_post_init(self, context):
         if self.strategy == "mirrored":

@@ -1,68 +1,11 @@
 """Streams of batches: shuffled and augmented for training, plain for evaluation."""
 
 import math
-from typing import NamedTuple
 
 import tensorflow as tf
 from keras import tree
 
 from . import corruption
-
-
-class BatchShard(NamedTuple):
-    """One of `count` contiguous parts of every batch, of about equally many rows.
-
-    The readers of all shards together produce the batches of a single reader.
-
-    Attributes:
-        index: Integer. The position of the part, counted from 0.
-        count: Integer. The number of parts.
-    """
-
-    index: int = 0
-    count: int = 1
-
-    def bounds(self, size):
-        """Returns the first row and the end of the part of a batch of `size` rows."""
-        return size * self.index // self.count, size * (self.index + 1) // self.count
-
-    def rows(self, *batch):
-        """Returns the part of a nest of tensors `(batch, ...)`."""
-        if self.count == 1:
-            return batch
-
-        def part(tensor):
-            # A static size stays static.
-            start, stop = self.bounds(tensor.shape[0] or tf.shape(tensor)[0])
-            return tensor[start:stop]
-
-        return tree.map_structure(part, batch)
-
-    def entries(self, dataset, batch_size, num_entries):
-        """Returns the entries of a dataset that will be rows of this shard.
-
-        Args:
-            dataset: `tf.data.Dataset` of at least `num_entries` entries, unbatched.
-            batch_size: Integer. Entries of all shards together, a multiple of `count`.
-            num_entries: Integer. Further entries are left out.
-        """
-        if self.count == 1:
-            return dataset
-
-        def is_own(number, entry):
-            del entry
-            row = number % batch_size
-            size = tf.minimum(
-                tf.cast(batch_size, row.dtype), num_entries - number + row
-            )
-            start, stop = self.bounds(size)
-            return (start <= row) & (row < stop)
-
-        own = dataset.enumerate().filter(is_own)
-        return own.map(lambda number, entry: entry)
-
-
-WHOLE = BatchShard()
 
 
 def steps_per_epoch(split, batch_size, drop_remainder=False):
@@ -76,13 +19,7 @@ def steps_per_epoch(split, batch_size, drop_remainder=False):
 
 
 def training_batches(
-    split,
-    batch_size,
-    augmentation,
-    seed,
-    steps,
-    drop_remainder=False,
-    shard=WHOLE,
+    split, batch_size, augmentation, seed, steps, drop_remainder=False
 ):
     """Streams the batches of some training steps, one pass over the images after the
     other.
@@ -98,8 +35,6 @@ def training_batches(
         steps: `range` of steps, counted from the start of the training.
         drop_remainder: Boolean. Whether a smaller batch at the end of a pass is
             dropped even if the split keeps it.
-        shard: The `BatchShard` to produce. If images are prepared one by one, images of
-            other shards are skipped.
 
     Returns:
         A `tf.data.Dataset` of `(images, labels)`: float32 pixels `(batch, height,
@@ -109,7 +44,6 @@ def training_batches(
     load, transform = split.loader(), split.transform
     seed = tf.constant(seed, tf.int64)
     pass_steps = steps_per_epoch(split, batch_size, drop_remainder)
-    num_entries = min(pass_steps * batch_size, len(split))
     first, num_skipped = divmod(steps.start, pass_steps)
     passes = range(first, math.ceil(steps.stop / pass_steps))
 
@@ -123,12 +57,10 @@ def training_batches(
         if transform.of_batches:
             stream = stream.batch(batch_size, drop_remainder)
             stream = stream.enumerate(number * pass_steps).skip(skipped)
-            return _map(stream, lambda *batch: shard.rows(*augment(*batch)))
+            return _map(stream, augment)
         skipped *= batch_size
         stream = stream.enumerate(number * len(split)).skip(skipped)
-        stream = shard.entries(stream, batch_size, num_entries - skipped)
-        stream = _map(stream, augment)
-        return stream.batch(batch_size // shard.count, drop_remainder)
+        return _map(stream, augment).batch(batch_size, drop_remainder)
 
     drop_remainder = drop_remainder or transform.drops_remainder
     stream = tf.data.Dataset.range(passes.start, passes.stop).flat_map(pass_batches)
@@ -169,13 +101,12 @@ def array_batches(arrays, batch_size, seed, steps):
     return prefetch(batches.apply(size))
 
 
-def evaluation_batches(split, batch_size, shard=WHOLE):
+def evaluation_batches(split, batch_size):
     """Returns a `tf.data.Dataset` of `(images, labels)` in their order.
 
     Args:
         split: `Split`.
         batch_size: Positive integer. Images per batch.
-        shard: The `BatchShard` to produce.
     """
     load, transform = split.loader(), split.transform
 
@@ -183,11 +114,9 @@ def evaluation_batches(split, batch_size, shard=WHOLE):
         return transform.prepare(*load(*entry))
 
     if transform.of_batches:
-        batches = split.in_order().batch(batch_size)
-        batches = _map(batches, lambda *batch: prepare(*shard.rows(*batch)))
+        batches = _map(split.in_order().batch(batch_size), prepare)
     else:
-        stream = shard.entries(split.in_order(), batch_size, len(split))
-        batches = _map(stream, prepare).batch(batch_size // shard.count)
+        batches = _map(split.in_order(), prepare).batch(batch_size)
     # Without a known cardinality Keras warns that the data ran out.
     size = tf.data.experimental.assert_cardinality(math.ceil(len(split) / batch_size))
     return prefetch(batches.apply(size))

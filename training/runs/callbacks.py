@@ -15,26 +15,45 @@ from . import checkpoint
 _SECONDS_OF_LINE = 60
 
 
-class EpochBackup(keras.callbacks.Callback):
-    """Saves a checkpoint at the end of every epoch, to resume the run from.
+class EpochRecorder(keras.callbacks.Callback):
+    """Saves history, best model and checkpoint at the end of every epoch.
 
     The checkpoint must be the last file of an epoch: a resumed run repeats all steps
     that preceded a missing checkpoint, with the same result.
 
     Args:
-        folder: `pathlib.Path` of the checkpoints.
+        folder: `pathlib.Path` of `history.csv`, `best.keras` and the checkpoints.
         history: List with one dict per finished epoch, to which epochs are appended.
         phase: String. Name of the current phase, a column of the history.
+        monitor: String. Key of the logs that determines the best epoch.
+        mode: String. `"max"` or `"min"`, the better of two monitored values.
+        kept: Model to save at its best epoch, if it is only a component of the trained
+            model. Defaults to `None`, the trained model.
+        in_place: Function that returns a context with the weights used in validation.
         checks_finite: Boolean. Whether a loss or weights that are not finite raise an
             error. Defaults to `True`.
     """
 
-    def __init__(self, folder, history, phase, checks_finite=True):
+    def __init__(
+        self,
+        folder,
+        history,
+        phase,
+        monitor,
+        mode,
+        kept=None,
+        in_place=contextlib.nullcontext,
+        checks_finite=True,
+    ):
         super().__init__()
         self.folder = folder
         self.history = history
         self.phase = phase
         self.checks_finite = checks_finite
+        self.monitor = monitor
+        self.mode = mode
+        self.kept = kept
+        self.in_place = in_place
         self._start = None
         self._seconds = None
 
@@ -56,12 +75,14 @@ class EpochBackup(keras.callbacks.Callback):
             "seconds": self._seconds,
             **logs,
         }
-        self.record(row)
-        checkpoint.save(self.folder, self.model, self.history)
-
-    def record(self, row):
-        """Adds the row of an epoch to the history."""
+        is_best = self._is_best(row)
         self.history.append(row)
+        if is_best:
+            kept = self.model if self.kept is None else self.kept
+            with self.in_place():
+                saved_model.save(kept, self.folder / "best.keras")
+        records.write_csv(self.folder / records.HISTORY, self.history)
+        checkpoint.save(self.folder, self.model, self.history)
 
     def _check_finite(self, epoch, loss):
         trouble = None if math.isfinite(loss) else f"The loss is {loss}"
@@ -74,48 +95,6 @@ class EpochBackup(keras.callbacks.Callback):
                 "is kept. A lower optimizer.learning_rate, optimizer.clip_norm or a "
                 "regularizer may help."
             )
-
-
-class EpochRecorder(EpochBackup):
-    """Saves history, best model and checkpoint at the end of every epoch.
-
-    Args:
-        folder: `pathlib.Path` of `history.csv`, `best.keras` and the checkpoints.
-        history: List with one dict per finished epoch, to which epochs are appended.
-        phase: String. Name of the current phase, a column of the history.
-        monitor: String. Key of the logs that determines the best epoch.
-        mode: String. `"max"` or `"min"`, the better of two monitored values.
-        kept: Model to save at its best epoch, if it is only a component of the trained
-            model. Defaults to `None`, the trained model.
-        in_place: Function that returns a context with the weights used in validation.
-        checks_finite: See `EpochBackup`.
-    """
-
-    def __init__(
-        self,
-        folder,
-        history,
-        phase,
-        monitor,
-        mode,
-        kept=None,
-        in_place=contextlib.nullcontext,
-        checks_finite=True,
-    ):
-        super().__init__(folder, history, phase, checks_finite)
-        self.monitor = monitor
-        self.mode = mode
-        self.kept = kept
-        self.in_place = in_place
-
-    def record(self, row):
-        is_best = self._is_best(row)
-        super().record(row)
-        if is_best:
-            kept = self.model if self.kept is None else self.kept
-            with self.in_place():
-                saved_model.save(kept, self.folder / "best.keras")
-        records.write_csv(self.folder / records.HISTORY, self.history)
 
     def _is_best(self, row):
         value = row.get(self.monitor, math.nan)

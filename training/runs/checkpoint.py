@@ -55,35 +55,29 @@ def save(folder, model, history):
             os.replace(current, folder / PREVIOUS)
 
 
-def restore(folder, model, optimizer, num_epochs=None):
+def restore(folder, model, optimizer):
     """Restores a model and its optimizer from a checkpoint.
 
-    Workers end an epoch together, but a worker can be killed before it saves its
-    checkpoint. Then `num_epochs` selects the newest one that all workers have. A
-    corrupt newest checkpoint is renamed, and the previous one replaces it.
+    A corrupt newest checkpoint is renamed, and the previous one replaces it.
 
     Args:
         folder: `pathlib.Path` of the run.
         model: A built `keras.Model`.
         optimizer: The optimizer of the model.
-        num_epochs: Non-negative integer. The epochs of the checkpoint. With 0, nothing
-            is restored. Defaults to `None`, the newest intact checkpoint.
 
     Returns:
         The history, a list with one dict per finished epoch. Empty without a
         checkpoint; then nothing is restored.
 
     Raises:
-        InputError: If checkpoints exist, but no intact one belongs to this model and
-            has `num_epochs` epochs. Then nothing is restored.
+        InputError: If checkpoints exist, but no intact one belongs to this model. Then
+            nothing is restored.
     """
     variables = state_variables(model, optimizer)
     current, previous = folder / CURRENT, folder / PREVIOUS
     files = [file for file in (current, previous) if file.exists()]
-    if num_epochs == 0 or (num_epochs is None and not files):
+    if not files:
         return []
-    if num_epochs is not None:
-        return _assign_state(_of_epoch(folder, files, variables, num_epochs), variables)
     try:
         state = _read(files[0], variables)
     except InputError as error:
@@ -101,23 +95,6 @@ def restore(folder, model, optimizer, num_epochs=None):
             file=sys.stderr,
             flush=True,
         )
-    return _assign_state(state, variables)
-
-
-def _of_epoch(folder, files, variables, num_epochs):
-    for file in files:
-        with contextlib.suppress(InputError):
-            state = _read(file, variables)
-            if len(state.history) == num_epochs:
-                return state
-    raise InputError(
-        f"{folder} has no checkpoint after epoch {num_epochs}, the newest epoch that "
-        "another worker has. Put back the folders of all workers of one moment, or "
-        "remove them all to start again."
-    )
-
-
-def _assign_state(state, variables):
     for variable, array in zip(variables, state.arrays, strict=True):
         variable.assign(array)
     return state.history

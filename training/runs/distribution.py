@@ -1,23 +1,16 @@
-"""The devices and processes that train a run."""
+"""The devices that train a run."""
 
 import contextlib
 import functools
 
 import keras
 import tensorflow as tf
+from keras import tree
 
-from ..data.pipeline import WHOLE, BatchShard, prefetch
-from ..errors import InputError, LostWorker
-from . import cluster, freed_memory, platform_repairs
+from ..data.pipeline import prefetch
+from ..errors import InputError
+from . import platform_repairs
 from .callbacks import Stopwatch
-
-# Errors of collective operations after another worker is lost.
-_LOST = (
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.UnavailableError,
-)
 
 
 def start(config):
@@ -27,24 +20,15 @@ def start(config):
     devices of a process on first use.
 
     Raises:
-        InputError: If the devices do not exist, TensorFlow has already started with
-            another number of logical CPUs, `TF_CONFIG` does not describe a cluster, or
-            a worker does not start.
+        InputError: If the devices do not exist, or TensorFlow has already started with
+            another number of logical CPUs.
     """
-    if config.strategy == "mirrored":
-        return _mirror(config)
-    if config.strategy == "multi_worker":
-        workers = cluster.from_environment()
-        cluster.wait_for_workers(workers, config.start_timeout)
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        return Replicas(strategy, BatchShard(workers.index, len(workers.addresses)))
-    return OneDevice()
+    return _mirror(config) if config.strategy == "mirrored" else OneDevice()
 
 
 def _mirror(config):
     """Returns the `Replicas` on the devices of this machine."""
     if config.logical_cpus is not None:
-        freed_memory.keep()
         _divide_cpu(config.logical_cpus)
     devices = config.devices
     known = [
@@ -61,7 +45,7 @@ def _mirror(config):
             "For more CPUs, set distribution.logical_cpus. Received: "
             f"devices={devices}."
         )
-    return Replicas(tf.distribute.MirroredStrategy(devices), WHOLE)
+    return Replicas(tf.distribute.MirroredStrategy(devices))
 
 
 def _divide_cpu(count):
@@ -81,16 +65,14 @@ def _divide_cpu(count):
 
 
 class OneDevice:
-    """A single process on a single device, without a strategy.
+    """A single device, without a strategy.
 
     Attributes:
         drops_remainder: Boolean. Whether training epochs drop a smaller last batch.
-        is_chief: Boolean. Whether this process writes the results of the run.
         stopwatch: `Stopwatch` of the data that `fit` reads.
     """
 
     drops_remainder = False
-    is_chief = True
 
     def __init__(self):
         self.stopwatch = Stopwatch()
@@ -113,26 +95,13 @@ class OneDevice:
     def continue_from(self, model):
         """Completes the state of a new or restored model."""
 
-    def batches(self, make):
-        """Returns the dataset that `fit` reads.
-
-        Args:
-            make: Function from a `BatchShard` to the dataset of its rows of every
-                batch.
-        """
-        return self.stopwatch.over(self._preprocessed(make(WHOLE)))
+    def batches(self, dataset):
+        """Returns the dataset that `fit` reads, from one of whole batches."""
+        return self.stopwatch.over(self._preprocessed(dataset))
 
     def validation_steps(self, num_examples, batch_size):
         """Returns the `validation_steps` of `fit`. `None` reads all data."""
         del num_examples, batch_size
-
-    def in_step(self):
-        """Returns a context for operations that involve other workers."""
-        return contextlib.nullcontext()
-
-    def least(self, number):
-        """Returns the minimum over all workers, an integer."""
-        return number
 
 
 class Replicas:
@@ -145,26 +114,19 @@ class Replicas:
 
     Args:
         strategy: A `tf.distribute.Strategy`.
-        worker: `BatchShard` that this process reads of every batch.
     """
 
     drops_remainder = True
 
-    def __init__(self, strategy, worker):
+    def __init__(self, strategy):
         self.strategy = strategy
-        self.worker = worker
-        self.is_chief = worker.index == 0
         self.stopwatch = Stopwatch()
         self._preprocessed = Preprocessing()
 
     @property
     def num_replicas(self):
-        """Returns the number of replicas of all workers."""
+        """Returns the number of replicas."""
         return self.strategy.num_replicas_in_sync
-
-    @property
-    def _replicas_here(self):
-        return self.num_replicas // self.worker.count
 
     def check(self, feed):
         """Raises `InputError` if this distribution cannot train on a `Feed`."""
@@ -208,32 +170,29 @@ class Replicas:
     def begin(self, model, optimizer):
         """Prepares a new model and its optimizer for training."""
         platform_repairs.build_from_local_batch(model)
-        platform_repairs.return_vectors_of_logs(model)
         self._preprocessed.take_over_from(model)
         platform_repairs.synchronize_normalization(model)
         platform_repairs.isolate_replica_losses(model)
-        first_replica = self.worker.index * self._replicas_here
-        platform_repairs.seed_worker(model, first_replica)
         platform_repairs.sum_gradients_first(optimizer)
 
     def continue_from(self, model):
         """Completes the state of a new or restored model."""
         platform_repairs.seed_replicas(self.strategy, model)
 
-    def batches(self, make):
+    def batches(self, dataset):
         """Returns the dataset that `fit` reads; see `OneDevice`.
 
         It is infinite: the end of a finite dataset costs Keras a second per epoch.
         """
 
-        def of_worker(context):
+        def read(context):
             del context
-            batches = self._preprocessed(make(self.worker)).repeat()
+            batches = self._preprocessed(dataset).repeat()
             return self.stopwatch.over(batches).flat_map(self._of_replicas)
 
         # Keeps batches on the host, where the stopwatch measures, as on one device.
         options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
-        return self.strategy.distribute_datasets_from_function(of_worker, options)
+        return self.strategy.distribute_datasets_from_function(read, options)
 
     def validation_steps(self, num_examples, batch_size):
         """Returns the `validation_steps` of `fit`.
@@ -252,35 +211,26 @@ class Replicas:
             )
         return -(-num_examples // batch_size)
 
-    @contextlib.contextmanager
-    def in_step(self):
-        """Raises `LostWorker` when another worker is lost."""
-        try:
-            yield
-        except _LOST as error:
-            if self.worker.count == 1:
-                raise
-            raise LostWorker(
-                "Another worker has ended or cannot be reached, so this one ends too. "
-                "When all have ended, continue with --resume in all of them."
-            ) from error
-
-    def least(self, number):
-        """Returns the minimum over all workers, an integer."""
-        numbers = self.strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant([int(number)])
-        )
-        return int(tf.reduce_min(self.strategy.gather(numbers, axis=0)))
-
     def _of_replicas(self, *batch):
-        """Returns a dataset of the shards of a worker's batch, one per replica."""
-        count = self._replicas_here
-        parts = [BatchShard(index, count).rows(*batch) for index in range(count)]
+        """Returns a dataset of the parts of a batch, one per replica."""
+        count = self.num_replicas
+        parts = [rows(batch, index, count) for index in range(count)]
         datasets = [tf.data.Dataset.from_tensors(part) for part in parts]
         whole = datasets[0]
         for dataset in datasets[1:]:
             whole = whole.concatenate(dataset)
         return whole
+
+
+def rows(batch, index, count):
+    """Returns one of `count` parts of about equally many rows of a nest of tensors."""
+
+    def part(tensor):
+        # A static size stays static.
+        size = tensor.shape[0] or tf.shape(tensor)[0]
+        return tensor[size * index // count : size * (index + 1) // count]
+
+    return tree.map_structure(part, batch)
 
 
 class Preprocessing:

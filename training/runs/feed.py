@@ -159,23 +159,18 @@ class ImageFeed(Feed):
 
     def fit_arguments(self, steps):
         split, size = self.data.validation, self.config.data.evaluation_batch_size
-
-        def training(share):
-            return training_batches(
-                self.data.training,
-                self.config.data.batch_size,
-                self.augmentation,
-                self.config.seed,
-                steps,
-                self.distribution.drops_remainder,
-                share,
-            )
-
+        training = training_batches(
+            self.data.training,
+            self.config.data.batch_size,
+            self.augmentation,
+            self.config.seed,
+            steps,
+            self.distribution.drops_remainder,
+        )
+        validation = evaluation_batches(split, size)
         return {
             "x": self.distribution.batches(training),
-            "validation_data": self.distribution.batches(
-                lambda share: evaluation_batches(split, size, share)
-            ),
+            "validation_data": self.distribution.batches(validation),
             "steps_per_epoch": self.steps_per_epoch,
             "validation_steps": self.distribution.validation_steps(len(split), size),
         }

@@ -1,14 +1,13 @@
 """Patches for training on several devices, one function per defect of the platform.
 
 Each replaces methods of an instance, so that saved files name Keras' own class. Keras
-releases up to 3.15.1 require all of the first five. Remove a patch when the oldest
+releases up to 3.15.1 require all of the first four. Remove a patch when the oldest
 supported Keras no longer needs it.
 
-* `build_from_local_batch`, `return_vectors_of_logs`: Keras issue 20585, `fit` and
-  `evaluate` fail under `MultiWorkerMirroredStrategy`.
+* `build_from_local_batch`: the shares of a first batch must be equal.
 * `isolate_replica_losses`: all replicas share one list of added losses.
 * `sum_gradients_first`: each replica clips its own gradient.
-* `seed_worker`, `seed_replicas`: all replicas draw the same random numbers.
+* `seed_replicas`: all replicas draw the same random numbers.
 * `synchronize_normalization`: a per-layer option of Keras.
 """
 
@@ -16,14 +15,12 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-_SEED_STATE = "seed_generator_state"
-
 
 def build_from_local_batch(model):
-    """Patches Keras to build a model from the first batch of one local replica.
+    """Patches Keras to build a model from the first batch of one replica.
 
     Keras builds it from the mean over the replicas' first batches, which requires equal
-    shapes and fails on several workers.
+    shapes.
     """
     build = model._maybe_symbolic_build
     strategy = tf.distribute.get_strategy()
@@ -38,24 +35,6 @@ def build_from_local_batch(model):
         return build(data_batch=data_batch)
 
     model._maybe_symbolic_build = build_from_first
-
-
-def return_vectors_of_logs(model):
-    """Reshapes the logs of a model's steps to `(1,)` under several workers.
-
-    Keras reduces logs along their first axis, which scalars lack.
-    """
-    strategy = tf.distribute.get_strategy()
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        model.train_step = _with_vectors(model.train_step)
-        model.test_step = _with_vectors(model.test_step)
-
-
-def _with_vectors(step):
-    def step_with_vectors(data):
-        return tree.map_structure(lambda value: tf.reshape(value, [1]), step(data))
-
-    return step_with_vectors
 
 
 def synchronize_normalization(model):
@@ -128,33 +107,19 @@ def sum_gradients_first(optimizer):
     )
 
 
-def seed_worker(model, replica):
-    """Sets the seeds of the first replica of this process.
+def seed_replicas(strategy, model):
+    """Sets the seeds of the replicas beside the first.
 
     Replica r uses the seeds of replica 0 plus r. A strategy starts all replicas with
     equal seeds, so that all would draw the same noise for their samples.
 
     Args:
-        model: A new `keras.Model`, built under the strategy.
-        replica: Integer. Index of the replica over all workers.
-    """
-    for state in _seed_states(model):
-        state.assign(state.value + [replica, 0])
-
-
-def seed_replicas(strategy, model):
-    """Sets the seeds of the other replicas of this process.
-
-    Args:
         strategy: A `tf.distribute.Strategy`.
         model: A `keras.Model`, new or restored, whose first replica has its seeds.
     """
-    for state in _seed_states(model):
+    states = [s for s in model.variables if s.path.endswith("seed_generator_state")]
+    for state in states:
         copies = strategy.experimental_local_results(state.value)
         first = tf.identity(copies[0])
         for replica, copy in enumerate(copies):
             copy.assign(first + [replica, 0])
-
-
-def _seed_states(model):
-    return [state for state in model.variables if state.path.endswith(_SEED_STATE)]

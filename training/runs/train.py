@@ -23,7 +23,6 @@ from . import checkpoint, compilation, components, event_files
 from .callbacks import (
     AveragedWeights,
     DataWait,
-    EpochBackup,
     EpochLine,
     EpochRecorder,
     ShortBar,
@@ -165,9 +164,6 @@ def _check_compiles(job, model):
 def train(job, folder):
     """Trains a model and saves it in `folder`. Returns the model and its history.
 
-    With several workers, only the chief saves and returns the model. The other workers
-    save checkpoints in their own folders, to resume together with the chief.
-
     A finished run is only loaded, unless its config has more epochs than its history.
     An interrupted run continues after its last complete epoch, in the phase of this
     epoch, and yields the same result as an uninterrupted run.
@@ -178,13 +174,13 @@ def train(job, folder):
 
     Returns:
         Tuple of the saved `keras.Model` after the last epoch and the history, a list
-        with one dict per epoch. `(None, None)` if this process is not the chief.
+        with one dict per epoch.
 
     Raises:
         InputError: If the files of an earlier process cannot be used.
     """
-    finished, is_chief = folder / records.MODEL, job.distribution.is_chief
-    if is_chief and finished.exists():
+    finished = folder / records.MODEL
+    if finished.exists():
         history = checkpoint.read_history(folder)
         if 0 < len(history) < _num_epochs(job):
             # The run continues: its measurements go, and at last its model, without
@@ -192,12 +188,11 @@ def train(job, folder):
             results = (records.EVALUATION, records.DIAGNOSIS, tuning.RECORD)
             for name in (*results, records.MODEL):
                 (folder / name).unlink(missing_ok=True)
-    # All workers follow the chief, which knows whether the run is finished.
-    if not job.distribution.least(finished.exists() or not is_chief):
-        history = _train(job, folder)
-    elif is_chief:
+    if finished.exists():
         _rewrite_table(folder, history)
-    return (job.compiled.load(finished, REMEDY), history) if is_chief else (None, None)
+    else:
+        history = _train(job, folder)
+    return job.compiled.load(finished, REMEDY), history
 
 
 def _train(job, folder):
@@ -207,12 +202,7 @@ def _train(job, folder):
         model, optimizer, spans = build(job)
         trainer = job.wrap_model(model)
         job.distribution.begin(model, optimizer)
-        # All workers continue from the newest checkpoint that all of them have.
-        newest = len(checkpoint.read_history(folder))
-        common = job.distribution.least(newest)
-        history = checkpoint.restore(
-            folder, trainer, optimizer, None if common == newest else common
-        )
+        history = checkpoint.restore(folder, trainer, optimizer)
         job.distribution.continue_from(model)
         model, optimizer, trainer = job.compiled.share(model, optimizer, trainer)
     last_epoch = spans[-1].epochs.stop
@@ -221,8 +211,7 @@ def _train(job, folder):
             f"The checkpoint in {folder} is after epoch {len(history)}, but the phases "
             f"of the config have {last_epoch} epochs together."
         )
-    if job.distribution.is_chief:
-        _rewrite_table(folder, history)
+    _rewrite_table(folder, history)
     # Enters the last phase even after the last epoch, to save the model in this phase.
     for span in [span for span in spans if span.epochs.stop > len(history)] or spans[
         -1:
@@ -231,8 +220,7 @@ def _train(job, folder):
             enter_phase(job, model, span, optimizer, trainer)
             job.compiled.span = span
         _fit(job, model, trainer, span, folder, history)
-    if job.distribution.is_chief:
-        saved_model.save(model, folder / records.MODEL)
+    saved_model.save(model, folder / records.MODEL)
     return history
 
 
@@ -300,14 +288,13 @@ def _fit(job, model, trainer, span, folder, history):
             epochs=epochs.stop,
             callbacks=_callbacks(job, model, span, folder, history),
             shuffle=False,  # The datasets determine the order.
-            verbose=1 if job.distribution.is_chief and sys.stdout.isatty() else 0,
+            verbose=1 if sys.stdout.isatty() else 0,
         )
 
 
 def _callbacks(job, model, span, folder, history):
     layer = equilibrium(model)
     score = registry.find(job.config.experiment).score
-    # Every worker runs the job's callbacks, to stay synchronized.
     callbacks = job.make_callbacks(model)
     if layer is not None:
         callbacks.append(EquilibriumWarnings(layer))
@@ -326,8 +313,6 @@ def _callbacks(job, model, span, folder, history):
         averages = AveragedWeights()
         callbacks.append(averages)
         in_place = averages.in_place
-    if not job.distribution.is_chief:
-        return [*callbacks, EpochBackup(folder, history, span.phase.name)]
     if sys.stdout.isatty():
         callbacks.append(ShortBar(score))
     callbacks.append(EpochLine(score, layer and layer.name, _num_epochs(job)))

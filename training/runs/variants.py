@@ -42,9 +42,8 @@ def run(jobs, directory, figures="png"):
             with share_compiled([jobs[name] for name in names]):
                 for name in names:
                     _finish(jobs[name], directory, name, figures)
-        if job.distribution.is_chief:
-            text = compare(directory, figures)
-            print(f"\n{text}\n\nModels, figures and tables are in {directory.path}.")
+        text = compare(directory, figures)
+        print(f"\n{text}\n\nModels, figures and tables are in {directory.path}.")
 
 
 def make_jobs(directory, names=None, distribution=None):
@@ -78,12 +77,8 @@ def _finish(job, directory, name, figures):
     """Trains, measures and draws one run. Skips finished parts."""
     folder = directory.run(name)
     print(f"{name}: training in {folder}", flush=True)
-    if job.distribution.is_chief:
-        job.feed.save()
-    with job.distribution.in_step():
-        model, _ = train(job, folder)
-    if model is None:
-        return  # Another worker measures it.
+    job.feed.save()
+    model, _ = train(job, folder)
     if not (folder / records.EVALUATION).exists():
         evaluate(job, model, folder)
     if not (folder / records.DIAGNOSIS).exists():

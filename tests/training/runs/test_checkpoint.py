@@ -166,21 +166,3 @@ def test_history_of_the_newest_intact_checkpoint(saved):
 
 def test_no_checkpoint_restores_nothing(tmp_path):
     assert _restore(tmp_path, _model()) == []
-
-
-@pytest.mark.parametrize("num_epochs", [0, 1, 2, None])
-def test_newest_epoch_or_the_one_that_all_workers_have(saved, num_epochs):
-    folder, *after = saved
-    model = _model(2)
-    expected = [_values(model), *after][-1 if num_epochs is None else num_epochs]
-    history = checkpoint.restore(folder, model, model.optimizer, num_epochs)
-    assert history == HISTORY[:num_epochs]
-    np.testing.assert_equal(_values(model), expected)
-
-
-def test_missing_epoch_raises(saved):
-    folder, _, _ = saved
-    model = _model(2)
-    (folder / "checkpoint.previous.npz").write_bytes(b"")
-    with pytest.raises(InputError, match="no checkpoint after epoch 1, the newest"):
-        checkpoint.restore(folder, model, model.optimizer, 1)

@@ -57,14 +57,10 @@ class TextFeed(Feed):
         validation = evaluation_segments(config, self.data.validation)
         size = config.evaluation_batch_size
         num_segments = int(validation.cardinality()) * size
-
-        def batches(segments):
-            return self.distribution.batches(lambda share: segments.map(share.rows))
-
         return {
-            "x": batches(training),
+            "x": self.distribution.batches(training),
             "steps_per_epoch": self.steps_per_epoch,
-            "validation_data": batches(validation),
+            "validation_data": self.distribution.batches(validation),
             "validation_steps": self.distribution.validation_steps(num_segments, size),
             "validation_freq": every_epochs,
         }

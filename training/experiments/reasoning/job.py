@@ -44,8 +44,8 @@ class ReasoningFeed(Feed):
             self.data, config.validation, config.evaluation_batch_size, config.seed
         )
         return {
-            "x": self.distribution.batches(lambda share: training),
-            "validation_data": self.distribution.batches(lambda share: validation),
+            "x": self.distribution.batches(training),
+            "validation_data": self.distribution.batches(validation),
             "steps_per_epoch": self.steps_per_epoch,
         }
 

@@ -14,7 +14,6 @@ from training.data.images import (
     sample,
     training_batches,
 )
-from training.data.pipeline import WHOLE, BatchShard
 from training.errors import InputError
 from training.experiments.classification.schema import AugmentationConfig
 
@@ -70,15 +69,14 @@ def test_stream_starts_at_any_step(split):
     pixels = np.random.default_rng(0).integers(1, 256, (10, 16, 16, 3))
     in_arrays = in_memory(pixels.astype("uint8"), np.arange(10, dtype="int32"))
     crops = AugmentationConfig(crop_padding=2, horizontal_flip=True)
-    for images, augmentation, shard, first in (
-        (split, RANDOM, WHOLE, 2),
-        (in_arrays, crops, BatchShard(1, 2), 3),
+    for images, augmentation, drop_remainder, first in (
+        (split, RANDOM, False, 2),
+        (in_arrays, crops, True, 3),
     ):
         arguments = images, 4, augmentation, 7
-        options = {"drop_remainder": shard.count > 1, "shard": shard}
-        whole = training_batches(*arguments, range(9), **options)
+        whole = training_batches(*arguments, range(9), drop_remainder)
         whole = list(whole.as_numpy_iterator())
-        part = training_batches(*arguments, range(first, 9), **options)
+        part = training_batches(*arguments, range(first, 9), drop_remainder)
         np.testing.assert_equal(list(part.as_numpy_iterator()), whole[first:])
 
 

@@ -28,18 +28,6 @@ def workload(request):
     return request.param, work, weights
 
 
-def test_cell_depends_on_state_injection_and_weights(workload):
-    _, work, _ = workload
-    shape = work.injection.shape
-    state = tf.Variable(np.random.default_rng(1).standard_normal(shape))
-    with tf.GradientTape() as tape:
-        tape.watch(work.injection)
-        value = tf.reduce_sum(work.cell(state, work.injection) ** 3)
-    sources = [state, work.injection, *work.cell.trainable_variables]
-    for gradient in tape.gradient(value, sources):
-        assert np.all(np.isfinite(gradient)) and np.any(gradient != 0)
-
-
 # PyTorch with CUDA warns on a machine without a driver.
 @pytest.mark.filterwarnings("ignore:CUDA initialization")
 def test_torch_function_equals_the_cell(workload):

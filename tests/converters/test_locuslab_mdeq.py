@@ -129,6 +129,7 @@ def test_one_evaluation_and_the_product_with_its_jacobian():
     _assert_close(product, _maps(golden["train/vjp"]), ROUNDING)
 
 
+@pytest.mark.slow
 def test_training():
     step, golden = _implicit_step(), _golden()
     _assert_close(step.maps, _maps(golden["train/z_star"]), ROUNDING)

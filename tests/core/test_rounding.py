@@ -10,6 +10,7 @@ import tensorflow as tf
 from deq_keras import diagnostics, layers, solvers, tuning
 from deq_keras.core import rounding
 from tests.layers.cells import FunctionCell
+from tests.regimes import slow
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_scope_of_full_float32(gpu):
     traced()
 
 
-@pytest.mark.parametrize("measurement", ["radius", "tune"])
+@pytest.mark.parametrize("measurement", ["radius", slow("tune")])
 def test_measurements_compute_in_float32(gpu, measurement):
     settings = []
 

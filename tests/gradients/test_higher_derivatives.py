@@ -124,8 +124,8 @@ def _curvature(gradient, solver, regime, mask):
 @pytest.mark.parametrize(
     "gradient, is_padded, regime",
     [
-        ("implicit", True, "graph"),
-        (SERIES, False, "eager"),
+        slow("implicit", True, "graph"),
+        (SERIES, True, "eager"),
         slow("implicit", False, "eager"),
         slow("implicit", False, "xla"),
         slow(SERIES, True, "graph"),

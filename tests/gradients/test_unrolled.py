@@ -138,9 +138,8 @@ def test_a_sample_that_starts_at_its_solution(regime):
 @pytest.mark.parametrize(
     "solver",
     [
-        solvers.FixedPointIteration(8),
-        solvers.Aitken(8),
-        solvers.Anderson(8),
+        *map(slow, [solvers.FixedPointIteration(8), solvers.Aitken(8)]),
+        slow(solvers.Anderson(8)),
         solvers.Anderson(8, history=2, mixing=0.5),
         solvers.Broyden(8),
     ],

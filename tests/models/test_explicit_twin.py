@@ -107,7 +107,8 @@ def test_depth_replaces_the_budget_of_a_call(tied, tmp_path):
     np.testing.assert_array_equal(loaded(X), twin(X))
 
 
-@pytest.mark.parametrize("tied", [slow(True), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("tied", [True, False])
 def test_layers_in_wrappers_become_explicit(tied):
     deq = layers.DEQ(Decaying(), FixedPointIteration(30, tol=None))
     wrapper = keras.layers.TimeDistributed(deq)

@@ -232,23 +232,6 @@ def test_task(suite, cls, name, preprocessor, kwargs, data, shape):
 
 
 @pytest.mark.parametrize(
-    "cls",
-    [
-        models.DEQTransformerCausalLMPreprocessor,
-        slow(models.DEQTrellisNetCausalLMPreprocessor),
-    ],
-)
-def test_text_preprocessor(suite, cls):
-    kwargs = {"tokenizer": _alphabet(), "sequence_length": 8}
-    suite.run_preprocessing_layer_test(cls, kwargs, TEXTS)
-    # `run_preprocessor_test` checks this too, but it needs Grain.
-    preprocessor = cls(**kwargs)
-    preprocessor(TEXTS)
-    preprocessor.sequence_length = 17
-    assert preprocessor(TEXTS)[0]["token_ids"].shape == (2, 17)
-
-
-@pytest.mark.parametrize(
     "cls, kwargs, inputs",
     [
         (tokenizers.CharacterTokenizer, {"vocabulary": VOCABULARY}, TEXTS),

@@ -166,9 +166,8 @@ def test_quantized_models(tmp_path):
                 assert export(model, path) < 1e-4
 
 
-@pytest.mark.parametrize(
-    "policy", ["mixed_float16", pytest.param("mixed_bfloat16", marks=SLOW)]
-)
+@SLOW
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision(policy, tmp_path):
     keras.config.set_dtype_policy(policy)
     model, _ = _dense()

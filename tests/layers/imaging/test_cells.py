@@ -197,6 +197,7 @@ def test_norm_follows_the_weights_of_an_operator(regime):
         assert 1.75 < float(steps()) * 3.0**2 <= 1.981
 
 
+@pytest.mark.slow
 def test_norm_follows_a_trained_operator(tmp_path):
     cell = layers.ProximalGradientCell(Gain(SHAPE), _denoiser(), step_size=0.99)
     deq = layers.DEQ(cell, solvers.FixedPointIteration(3), "phantom", name="deq")
@@ -213,33 +214,6 @@ def test_norm_follows_a_trained_operator(tmp_path):
     np.testing.assert_array_equal(
         loaded.predict(inputs, verbose=0), model.predict(inputs, verbose=0)
     )
-
-
-class Denoiser(keras.layers.Layer):
-    """Cannot compute the shape of its output."""
-
-    def __init__(self):
-        super().__init__()
-        self.convolution = keras.layers.Conv2D(1, 3, padding="same")
-
-    def call(self, images):
-        return images[..., :1] + self.convolution(images)
-
-
-@pytest.mark.parametrize("has_noise_level", [False, True])
-def test_any_keras_layer_denoises(has_noise_level):
-    block = keras.Sequential(
-        [
-            keras.layers.Conv2D(4, 3, padding="same", activation="relu"),
-            keras.layers.Conv2D(1, 3, padding="same"),
-        ]
-    )
-    for denoiser in (block, Denoiser()):
-        cell = layers.ProximalGradientCell(_blur(), denoiser)
-        inputs = _measurements(cell)
-        inputs = [inputs, np.ones(3, "float32")] if has_noise_level else inputs
-        images = layers.DEQ(cell, solvers.FixedPointIteration(2))(inputs)
-        assert images.shape == (3, *SHAPE)
 
 
 @pytest.mark.parametrize("name", ["proximal", slow("half quadratic")])

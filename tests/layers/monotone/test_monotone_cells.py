@@ -256,7 +256,7 @@ def _dense_operator(cell, sizes):
 
 
 @pytest.mark.parametrize(
-    "kind, sizes", [("convolutional", [(6, 8)]), ("multiscale", [(6, 10), (4, 6)])]
+    "kind, sizes", [("convolutional", [(6, 8)]), slow("multiscale", [(6, 10), (4, 6)])]
 )
 def test_gradients_equal_those_of_dense_matrices(kind, sizes):
     """On its support, the equilibrium is a linear system with the matrix W."""

@@ -88,10 +88,9 @@ def _predict(model):
     return lambda inputs, _: (model.predict_on_batch(inputs), {"evaluations": [0]})
 
 
-@pytest.mark.parametrize("tol", [None, slow(0.3)])
-@pytest.mark.parametrize(
-    "name", ["defaults", *(slow(name) for name in ALL if name != "defaults")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("tol", [None, 0.3])
+@pytest.mark.parametrize("name", ALL)
 def test_scores_of_an_exported_file(name, tol, tmp_path, few_crops, monkeypatch):
     built, model, _ = _build(name, tol, tmp_path, monkeypatch)
     rows = built.measure_model(model, [2, BUDGET])

@@ -152,7 +152,7 @@ def test_signatures_of_a_saved_model(tmp_path):
 
 @SLOW
 def test_quantized_models(tmp_path):
-    """LiteRT has no kernel for the int8 activations of Keras."""
+    """LiteRT cannot run the int8 activations of Keras."""
     weights = keras.quantizers.Int8QuantizationConfig(activation_quantizer=None)
     for i, how in enumerate(({"mode": "int8"}, {"mode": "int4"}, {"config": weights})):
         model = keras.Sequential([keras.Input((4,)), layers.DEQ(layers.DenseCell(5))])

@@ -55,7 +55,7 @@ def _network(model):
 def _copy_normalization(source, target):
     """Returns whether a model normalizes images, and lets another do the same.
 
-    Means and deviations are no weights.
+    Means and deviations do not count as weights.
     """
     if getattr(source, "preprocessor", None) is not None:
         target.preprocessor = source.preprocessor

@@ -25,7 +25,7 @@ def split(model):
     """Returns the `ModelParts` of a model with one `DEQ` layer."""
     if not isinstance(model, NextTokenLossModel):
         return split_model(model)
-    # The memory of segments around the layer is no model, which could be split.
+    # A memory of segments is not a model, which could be split.
     causal_lm, layer = model.causal_lm, equilibrium(model)
     return ModelParts(
         causal_lm.backbone.token_embedding,

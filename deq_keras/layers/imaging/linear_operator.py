@@ -253,11 +253,22 @@ class LinearOperator(keras.layers.Layer):
         images = self._draw(random, self.image_shape)
         measured = _eager(self.call)(images)
         noise = self._draw(random, measured.shape[1:])
+        message = (
+            f"`{name}.adjoint` is not the adjoint of `call`: <A z, y> and <z, A^T y> "
+            "differ. Correct `adjoint`, or delete it: by default, it is derived from "
+            "`call`, which must be linear, without an offset."
+        )
+        if type(self).adjoint is LinearOperator.adjoint:
+            message = (
+                f"The gradient of `{name}.call` is not its adjoint: <A z, y> and <z, "
+                "A^T y> differ. `call` must be linear, without an offset. TensorFlow "
+                "2.21 differentiates rotations and changes of size by "
+                "`keras.ops.image.affine_transform` only approximately: use "
+                "`keras.ops.image.map_coordinates`, or implement `adjoint`."
+            )
         for cotangent in (noise, measured):
             _compare(
-                f"`{name}.adjoint` is not the adjoint of `call`: <A z, y> and <z, A^T "
-                "y> differ. Correct `adjoint`, or delete it: by default, it is derived "
-                "from `call`, which must be linear, without an offset.",
+                message,
                 (measured, cotangent),
                 (images, _eager(self.adjoint)(cotangent)),
                 tolerance,

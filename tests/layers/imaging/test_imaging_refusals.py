@@ -57,6 +57,12 @@ class Affine(layers.LinearOperator):
         return images + 1
 
 
+class Rotation(layers.LinearOperator):
+    def call(self, images):
+        transform = np.float32([[0.9, -0.4, 1.7, 0.4, 0.9, -1.0, 0, 0]])
+        return keras.ops.image.affine_transform(images, transform)
+
+
 class Zero(layers.LinearOperator):
     def call(self, images):
         return 0 * images
@@ -93,6 +99,7 @@ ROWS = [
     ("WrongAdjoint", "adjoint", lambda: WrongAdjoint(SHAPE).check_adjoint()),
     ("WrongNormal", "normal", lambda: WrongNormal(SHAPE).check_adjoint()),
     ("Affine", "linear", lambda: Affine(SHAPE).check_adjoint()),
+    ("Rotation", "map_coordinates", lambda: Rotation(SHAPE).check_adjoint()),
     ("norm", "norm=0.0", lambda: Zero(SHAPE).norm),
     ("inverse", "Zero", lambda: Zero(SHAPE).inverse(IMAGES, 1)),
     ("filters", "filters=0", lambda: layers.ImageDenoiser(0)),

@@ -112,7 +112,8 @@ def refresh(name, runs, changes=(), accepts_worse=False, presets=FOLDER):
     budget = max(old.scores.keys() & new.scores.keys())
     before, after = old.scores[budget], new.scores[budget]
     change = f"{before:g} before, {after:g} now, at NFE {budget}"
-    if after != before and not job.is_better(after, before) and not accepts_worse:
+    is_worse = after < before if job.mode == "max" else after > before
+    if is_worse and not accepts_worse:
         print(
             f"{name}: WORSE, {change}; not replaced. The new preset is {exported}. "
             "Pass --accept-worse to replace the old one."

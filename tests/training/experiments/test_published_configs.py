@@ -88,7 +88,10 @@ def load(name):
     path, _, variant = name.partition(":")
     config = configs.load(FOLDER / f"{path}.yaml")
     config = configs.variant(config, variant or configs.variant_names(config)[0])
-    small = configs.assign(configs.to_mapping(config), SMALL[config.experiment].items())
+    changes = dict(SMALL[config.experiment])
+    if "imagenet" in name:  # Phases in steps would last as many epochs of few images.
+        changes["data.steps_per_epoch"] = 10_010
+    small = configs.assign(configs.to_mapping(config), changes.items())
     return configs.resolve({**small, "tasks": None, "variants": {"only": {}}})
 
 

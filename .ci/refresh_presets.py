@@ -112,8 +112,9 @@ def refresh(name, runs, changes=(), accepts_worse=False, presets=FOLDER):
     budget = max(old.scores.keys() & new.scores.keys())
     before, after = old.scores[budget], new.scores[budget]
     change = f"{before:g} before, {after:g} now, at NFE {budget}"
-    is_worse = after < before if job.mode == "max" else after > before
-    if is_worse and not accepts_worse:
+    # A score that is not a number is as good as none.
+    is_as_good = after >= before if job.mode == "max" else after <= before
+    if not is_as_good and not accepts_worse:
         print(
             f"{name}: WORSE, {change}; not replaced. The new preset is {exported}. "
             "Pass --accept-worse to replace the old one."

@@ -268,7 +268,7 @@ def _as_array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
     shown = f"{name}{shown} of dtype {array.dtype}"
     numpy_dtype = np.dtype(spec.dtype.as_numpy_dtype)
     kind, kinds = _KINDS.get(array.dtype.kind), _CONVERTED[_KINDS[numpy_dtype.kind]]
-    if kind not in kinds or array.dtype.type is np.void:  # Not raw bytes.
+    if kind not in kinds or array.dtype.type is np.void:  # Raw bytes are refused.
         raise ValueError(
             f"`{name}` must have a dtype of kind {' or '.join(kinds)}, which is sent "
             f"as {spec.dtype.name}. Received: {shown}."

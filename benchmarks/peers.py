@@ -319,7 +319,7 @@ def eager(effort, rows=None, libraries=("torchdeq",)):
                         _step, plain, row.workload.target, inputs
                     )
                 for one in (ours["ours"], ours["Dense"]):
-                    for _ in range(3):  # The second call of a shape is traced.
+                    for _ in range(8):  # The seventh call of a shape is traced.
                         one()
                 peers = row.peers(processes, kind, solver, budget=_BUDGET)
                 results[f"{kind}, {solver}"] = _in_turns(ours, peers, effort, processes)

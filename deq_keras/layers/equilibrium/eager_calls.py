@@ -2,6 +2,7 @@
 
 import functools
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,9 @@ from deq_keras.core.internals import (
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
 
+# As many calls take about as long operation by operation as a trace does.
+_NUM_UNTRACED = 6
+
 # A layer that changes more often runs operation by operation.
 _MOST_CHANGES = 8
 
@@ -36,12 +40,12 @@ _MOST_SHAPES = 64
 class EagerCalls:
     """Runs eager calls of a `DEQ` layer that repeat as compiled functions.
 
-    Operation by operation, a solve starts thousands of kernels from Python. The second
-    call with inputs of the same structure, dtypes and shapes, whatever the batch size,
-    traces a function, and later calls run it while all that they compute with is as it
-    was (see `fingerprint`). After a change, another one is traced. Cells whose Python
-    code does more than compute run operation by operation. So does everything under
-    `tf.config.run_functions_eagerly(True)` and in models compiled with
+    Operation by operation, a solve starts thousands of kernels from Python. After six
+    calls with inputs of the same structure, dtypes and shapes, whatever the batch size,
+    the next one traces a function, and later ones run it while all that they compute
+    with is as it was (see `fingerprint`). After a change, another one is traced. Cells
+    whose Python code does more than compute run operation by operation. So does
+    everything under `tf.config.run_functions_eagerly(True)` and in models compiled with
     `run_eagerly=True`, and calls of which an implicit gradient may be differentiated
     twice.
 
@@ -52,7 +56,8 @@ class EagerCalls:
     def __init__(self, layer: Any) -> None:
         self._layer = weakref.ref(layer)
         self._fingerprint: Fingerprint | None = None
-        self._functions: dict[Any, Any] = {}
+        self._functions: dict[Any, _Function] = {}
+        self._num_untraced: Counter[Any] = Counter()
         self._num_changes = 0
 
     def find(
@@ -107,6 +112,7 @@ class EagerCalls:
         if self._fingerprint is None or current.parts != self._fingerprint.parts:
             self._num_changes += self._fingerprint is not None
             self._fingerprint, self._functions = current, {}
+            self._num_untraced.clear()
         arguments = inputs, initial_state, mask, *budget
         leaves = [
             None if leaf is None else tf.convert_to_tensor(leaf)
@@ -124,12 +130,13 @@ class EagerCalls:
             *(shape and (len(shape), shape[1:]) for shape in shapes),
             repr(structure),
         )
-        if key not in self._functions:
-            self._functions[key] = None  # The next one is compiled.
-            return None
         tensors = [leaf for leaf in leaves if leaf is not None]
-        if self._functions[key] is None:
-            if sum(map(bool, self._functions.values())) >= _MOST_FUNCTIONS:
+        if key not in self._functions:
+            self._num_untraced[key] += 1
+            if (
+                self._num_untraced[key] <= _NUM_UNTRACED
+                or len(self._functions) >= _MOST_FUNCTIONS
+            ):
                 return None
             is_given = [leaf is not None for leaf in leaves]
             function = self._trace(values, structure, is_given)

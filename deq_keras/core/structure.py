@@ -193,6 +193,19 @@ class StateStructure:
                 )
 
 
+def filled_like(like: tf.Tensor, value: Any) -> tf.Tensor:
+    """Returns a tensor of the shape of `like` that repeats a number.
+
+    Args:
+        like: Tensor.
+        value: Number, in the dtype of `like`; or scalar tensor.
+    """
+    value = value if tf.is_tensor(value) else tf.constant(value, like.dtype)
+    filled = tf.fill(tf.shape(like), value)
+    filled.set_shape(like.shape)
+    return filled
+
+
 def with_rows_of(first: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
     """Returns a `(batch, ...)` tensor that raises at run time if its number of rows
     differs from `first`. TensorFlow would broadcast a single row.

@@ -206,8 +206,7 @@ class FixedPointSolver(Configured):
         # Samples without a finite evaluation overflow to infinity.
         residual = results.residual
         largest_number = tf.constant(residual.dtype.max, residual.dtype)
-        is_missing = residual >= largest_number
-        residual += tf.where(is_missing, largest_number, tf.zeros_like(residual))
+        residual += tf.where(residual >= largest_number, largest_number, 0.0)
         return results._replace(
             value=structure.to_state(results.value),
             point=structure.to_state(results.point),
@@ -333,7 +332,9 @@ class FixedPointSolver(Configured):
         rule, structure = rule._replace(is_branchless=True), rule.structure
         evaluation = Evaluation.of(structure, structure.to_matrix(point), value)
         status = first_status(evaluation.squared_norm[:, 0], ~failed)
-        error, status, _ = rule.judge(evaluation, status, rule.start())
+        # Nothing drifts in a single evaluation.
+        progress = rule.start()._replace(residual=(), size=())
+        error, status, _ = rule.judge(evaluation, status, progress)
         has_failed = tf.equal(status, DIVERGED)
         infinite = nonfinite.infinite_where(has_failed, error.dtype)
         return Solution(
@@ -361,14 +362,14 @@ class FixedPointSolver(Configured):
         point = rule.structure.to_matrix(rule.structure.template)
         # Infinity would stop a function under `tf.debugging.enable_check_numerics`.
         largest_residual = tf.fill(tf.shape(point)[:1], point.dtype.max)
-        largest_residual = tf.ensure_shape(largest_residual, point.shape[:1])
+        largest_residual.set_shape(point.shape[:1])
         status = first_status(largest_residual, is_usable)
         trace: Any = ()
         if request.loop.records_trace:
-            shape = tf.stack([tf.maximum(largest, 1), tf.shape(point)[0]])
-            trace = tf.fill(shape, tf.constant(float("nan"), point.dtype))
-            rows = None if tf.is_tensor(largest) else largest
-            trace = tf.ensure_shape(trace, [rows, point.shape[0]])
+            rows = tf.maximum(largest, 1) if tf.is_tensor(largest) else largest
+            nan = tf.constant(float("nan"), point.dtype)
+            trace = tf.fill([rows, tf.shape(point)[0]], nan)
+            trace.set_shape([None if tf.is_tensor(rows) else rows, point.shape[0]])
         results = Solution(
             value=point,
             point=point,

@@ -2,11 +2,18 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from deq_keras.core import graphs, nonfinite
 from deq_keras.core.rounding import EPSILON
-from deq_keras.core.structure import Nest, StateStructure, squared_norm, where_rows
+from deq_keras.core.structure import (
+    Nest,
+    StateStructure,
+    filled_like,
+    squared_norm,
+    where_rows,
+)
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, Solution
 
 # A relative residual divides by at least this fraction of the largest entry of the
@@ -130,9 +137,7 @@ class StoppingRule(NamedTuple):
         """
         template = self.structure.template
         start = tf.reduce_max(tf.abs(self.structure.to_matrix(template)), axis=1)
-        shape = tf.shape(start)
-        bound = tf.fill(shape, tf.constant(self._largest_error, start.dtype))
-        bound = tf.ensure_shape(bound, start.shape)
+        bound = filled_like(start, self._largest_error)
         if is_usable is not None:
             bound = tf.where(is_usable, bound, -1.0)
         if not self.is_relative:
@@ -140,7 +145,7 @@ class StoppingRule(NamedTuple):
         least = tf.maximum(_TINY * start, _SMALLEST_SIZE)
         if self.tol is None:
             return Progress(bound, least, (), ())
-        largest = tf.ensure_shape(tf.fill(shape, start.dtype.max), start.shape)
+        largest = filled_like(start, start.dtype.max)
         return Progress(bound, least, largest, largest)
 
     def update(
@@ -175,9 +180,11 @@ class StoppingRule(NamedTuple):
         newest, best = (evaluation.point, evaluation.value), (old.point, old.value)
         has_trace = tf.is_tensor(old.trace)
 
-        def budget_of(status: tf.Tensor) -> tf.Tensor:
+        def is_running(status: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_any(tf.equal(status, MAX_ITER))
+
+        def budget_if(is_running: tf.Tensor) -> tf.Tensor:
             # A product of integers is on the host, where the loop reads it.
-            is_running = tf.reduce_any(tf.equal(status, MAX_ITER))
             return budget * tf.cast(is_running, tf.int32)
 
         def select(error: tf.Tensor, *decisions: Any) -> tuple:
@@ -194,30 +201,27 @@ class StoppingRule(NamedTuple):
             return *newest, error, *decisions, trace, budget_if_running
 
         def choose() -> tuple:
-            is_clear = self._are_exact(norm, size) & (error < self._largest_error)
-            if self.tol is not None:
-                is_clear &= error > self.tol
+            is_exact = self._are_exact(norm, size) & (error < self._largest_error)
+            is_clear = is_exact if self.tol is None else is_exact & (error > self.tol)
             is_open = tf.reduce_any(tf.equal(old.status, MAX_ITER) & ~is_clear)
             bound = self._next_bound(error, progress)
             count64 = tf.cast(count, tf.int64)
 
             def decide() -> tuple:
                 error, status, new = self.judge(
-                    evaluation, old.status, progress, (norm, size)
+                    evaluation, old.status, progress, (norm, size, is_exact)
                 )
                 is_same = tf.equal(status, old.status)
                 num_evaluations = tf.where(is_same, old.num_evaluations, count64)
-                return error, status, num_evaluations, new._replace(least=())
+                decisions = error, status, num_evaluations, new._replace(least=())
+                return is_running(status), *decisions
 
-            decisions = graphs.rare_cond(
-                is_open,
-                decide,
-                lambda: (error, *unchanged, new._replace(bound=bound, least=())),
-            )
-            running = tf.cond(
-                is_open, lambda: budget_of(decisions[1]), lambda: budget_if_running
-            )
-            return *select(*decisions), running
+            def keep() -> tuple:
+                decisions = error, *unchanged, new._replace(bound=bound, least=())
+                return tf.constant(True), *decisions
+
+            runs, *decisions = graphs.rare_cond(is_open, decide, keep)
+            return *select(*decisions), budget_if(runs)
 
         if self.is_branchless:
             error, status, new = self.judge(evaluation, old.status, progress)
@@ -225,7 +229,7 @@ class StoppingRule(NamedTuple):
             is_active = tf.cast(tf.equal(old.status, MAX_ITER), tf.int64)
             num_evaluations = old.num_evaluations + is_active
             outcome = select(error, status, num_evaluations, new._replace(least=()))
-            running = budget_of(status)
+            running = budget_if(is_running(status))
         else:
             value, residual, squared = map(tf.stop_gradient, evaluation[1:])
             norm, size = self._norms(residual, value, squared)
@@ -242,9 +246,10 @@ class StoppingRule(NamedTuple):
         point, value, residual, status, num_evaluations, new, error = outcome
         trace = old.trace
         if has_trace:
-            size = trace.shape[0] or tf.shape(trace, tf.int64)[0]
-            rows = tf.range(tf.cast(size, tf.int64))[:, None]
-            is_row = tf.equal(rows, tf.cast(old.batch_evaluations, tf.int64))
+            size = trace.shape[0]
+            rows = np.arange(size) if size else tf.range(tf.shape(trace, tf.int64)[0])
+            row = tf.cast(old.batch_evaluations, tf.int64)
+            is_row = tf.expand_dims(tf.equal(rows, row), 1)
             is_active = tf.equal(old.status, MAX_ITER)
             trace = tf.where(is_row & is_active, error, trace)
         results = Solution(
@@ -257,7 +262,7 @@ class StoppingRule(NamedTuple):
         evaluation: Evaluation,
         status: tf.Tensor,
         progress: Progress,
-        norms: tuple[tf.Tensor, tf.Tensor] | None = None,
+        norms: tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor, Progress]:
         """Returns residual and status of each sample after an evaluation.
 
@@ -265,8 +270,8 @@ class StoppingRule(NamedTuple):
             evaluation: The `Evaluation`.
             status: Int64 tensor `(batch,)`, of `first_status` or the last `judge`.
             progress: Memory from `start` or the last `judge`.
-            norms: Tuple of float tensors `(batch,)`. Norms of residual and value in
-                float32, if they are known.
+            norms: Tuple of tensors `(batch,)`. Norms of residual and value in float32,
+                and whether they are exact, if they are known.
 
         Returns:
             The residual as defined by `stop_mode`; the status; and the new memory.
@@ -279,16 +284,19 @@ class StoppingRule(NamedTuple):
         # 3. Remember the smallest residual and the size, which show a drift.
         #
         # The result only controls the loop. The derivative of a root at 0 is infinite.
-        value, residual, squared = map(tf.stop_gradient, evaluation[1:])
+        value, residual = map(tf.stop_gradient, evaluation[1:3])
         is_active = tf.equal(status, MAX_ITER)
         if self.is_branchless:
             # XLA casts within the sum, at no cost. A branch would copy the matrices.
             wide = (tf.cast(residual, tf.float64), tf.cast(value, tf.float64))
             norm, size = (tf.cast(one, residual.dtype) for one in self._norms(*wide))
         else:
-            norm, size = norms or self._norms(residual, value, squared)
-            error = self._error(norm, size, progress)
-            is_exact = self._are_exact(norm, size) & (error < self._largest_error)
+            if norms is None:
+                norm, size = self._norms(residual, value, evaluation.squared_norm)
+                error = self._error(norm, size, progress)
+                is_exact = self._are_exact(norm, size) & (error < self._largest_error)
+            else:
+                norm, size, is_exact = norms
             scaled = tf.cond(
                 tf.reduce_any(~is_exact & is_active),
                 lambda: self._scaled_norms(residual, value),
@@ -305,7 +313,7 @@ class StoppingRule(NamedTuple):
         new = status
         if self.tol is not None:
             has_converged = error <= self.tol
-            if self.is_relative:
+            if tf.is_tensor(progress.size):
                 # Rounding alone changes the norm of a normalized state.
                 rounding = self._epsilon * size
                 growth = tf.maximum(size - progress.size, 0.0)
@@ -386,7 +394,7 @@ class StoppingRule(NamedTuple):
         """
         if squared is None:
             squared = squared_norm(residual)
-        one = tf.sqrt(tf.reshape(squared, [-1]))
+        one = tf.sqrt(tf.squeeze(squared, 1))
         two = tf.sqrt(tf.reduce_sum(tf.square(value), axis=1))
         if not self.stop_mode.endswith("max"):
             return one, two
@@ -400,7 +408,8 @@ class StoppingRule(NamedTuple):
         """Returns the norms of matrices whose squares leave the range of float32."""
         scale = tf.reduce_max(tf.maximum(tf.abs(residual), tf.abs(value)), axis=1)
         scale = tf.where((scale > 0) & tf.math.is_finite(scale), scale, 1.0)  # (B,)
-        one, two = self._norms(residual / scale[:, None], value / scale[:, None])
+        column = tf.expand_dims(scale, 1)
+        one, two = self._norms(residual / column, value / column)
         return one * scale, two * scale
 
 
@@ -415,8 +424,7 @@ def first_status(like: tf.Tensor, is_usable: tf.Tensor | None = None) -> tf.Tens
         is_usable: Boolean tensor `(batch,)`. Other samples have failed already.
             Defaults to `None`: all are usable.
     """
-    status = tf.fill(tf.shape(like), tf.constant(MAX_ITER, tf.int64))
-    status = tf.ensure_shape(status, like.shape)
+    status = filled_like(like, tf.constant(MAX_ITER, tf.int64))
     if is_usable is None:
         return status
     return tf.where(is_usable, status, tf.constant(DIVERGED, tf.int64))

@@ -150,6 +150,16 @@ BY_CLASS = {
         "weight_normalization": False,
         "seed": 3,
     },
+    layers.TransformerXLCell: {
+        "units": 8,
+        "num_heads": 2,
+        "intermediate_dim": 16,
+        "local_size": 3,
+        "dropout_rate": 0.5,
+        "attention_dropout_rate": 0.25,
+        "weight_normalization": True,
+        "seed": 3,
+    },
     layers.TransformerXLLayer: {
         "units": 8,
         "num_heads": 2,

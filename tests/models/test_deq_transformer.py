@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import models, solvers
+from deq_keras import layers, models, solvers
 from tests.models.generation import check_greedy_generation, check_tokens_alone
+from training.evaluation.budgets import split
 
 TIGHT = solvers.Broyden(max_iter=80, tol=1e-6, history=80)
 FAST = solvers.FixedPointIteration(max_iter=2, tol=None)
@@ -59,6 +60,62 @@ def pre_norm_model():
     return _model(normalize_first=True, local_size=5, weight_normalization=False)
 
 
+@pytest.fixture(scope="module")
+def started_model():
+    keras.utils.set_random_seed(0)
+    model = _model(num_explicit_layers=2, local_size=5, memory_length=12)
+    for weight in model.trainable_weights:  # The layers begin with small weights.
+        weight.assign_add(keras.random.normal(weight.shape, stddev=0.1))
+    return model
+
+
+def test_an_equilibrium_continues_explicit_layers(started_model):
+    backbone, tokens = started_model.backbone, _tokens()
+    h = backbone.segment_layer.explicit(backbone.token_embedding(tokens))
+    z = backbone(tokens)
+    layer = layers.TransformerXLLayer.from_config(backbone.deq.cell.get_config())
+    layer.build(z.shape)
+    layer.set_weights(backbone.deq.cell.get_weights())
+    stack = layers.TransformerStack([layer], num_layers=1)
+    np.testing.assert_allclose(stack(z + h), z, atol=1e-5)
+    assert np.abs(z - h).max() > 0.1
+    # Its solve starts at h, and its memory ends where the segment begins.
+    with layers.SolveScope(backbone, max_iter=1):
+        np.testing.assert_allclose(backbone(tokens), stack(h + h), atol=1e-5)
+    with started_model.reading_segments():
+        parts = [started_model(tokens[:, :7]), started_model(tokens[:, 7:])]
+    whole = started_model(tokens)
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, atol=1e-4)
+    padded = started_model(_padded(tokens[:, :8], 12))
+    alone = started_model(tokens[:1, :5])[0]
+    np.testing.assert_allclose(padded[0, :5], alone, atol=1e-4)
+
+
+def test_explicit_layers_of_a_larger_model(started_model, tmp_path):
+    backbone, tokens = started_model.backbone, _tokens()
+    model = keras.Model(backbone.input, keras.layers.Dense(3)(backbone.output))
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(copy(tokens), model(tokens))
+    twin = models.explicit_twin(backbone, 1)
+    twin.set_weights(backbone.get_weights())
+    h = backbone.segment_layer.explicit(backbone.token_embedding(tokens))
+    cell, state = backbone.deq.cell, keras.ops.convert_to_numpy(h)
+    expected = cell(state, cell.inject(state))
+    np.testing.assert_allclose(twin(tokens), expected, atol=1e-5)
+    # What is measured of the solve is of this model.
+    parts = split(models.NextTokenLossModel(started_model))
+    solution = parts.layer.solve(parts.encode(tokens))
+    np.testing.assert_array_equal(parts.head(solution.value), started_model(tokens))
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float64"])
+def test_a_cell_of_another_dtype(dtype):
+    cell = layers.TransformerXLCell(8, 2, 16, dtype="float32")
+    deq = layers.DEQ(cell, FAST, dtype=dtype)
+    assert deq(np.ones((1, 3, 8))).dtype == deq.compute_dtype
+
+
 def test_outputs_are_log_probabilities(fast_model):
     whole = fast_model(_tokens())
     assert whole.shape == (2, 12, 60)
@@ -78,14 +135,14 @@ def test_outputs_are_log_probabilities(fast_model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["model", "pre_norm_model"])
+@pytest.mark.parametrize("name", ["model", "pre_norm_model", "started_model"])
 @pytest.mark.usefixtures("full_float32")
 def test_a_token_alone_equals_a_full_solve(name, request):
     check_tokens_alone(request.getfixturevalue(name), _tokens(), 5, 7, 1e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["model", "pre_norm_model"])
+@pytest.mark.parametrize("name", ["model", "pre_norm_model", "started_model"])
 def test_greedy_generation_equals_solving_the_prefix_again(name, request):
     model = request.getfixturevalue(name)
     model.compile(sampler="greedy")

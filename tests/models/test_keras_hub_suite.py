@@ -51,6 +51,10 @@ _CLASSES = {
         models.DEQTransformerBackbone,
         {**_TRANSFORMER, "solver": _SOLVER, "weight_normalization": False},
     ),
+    "started_transformer": (
+        models.DEQTransformerBackbone,
+        {**_TRANSFORMER, "solver": _SOLVER, "num_explicit_layers": 2},
+    ),
     "explicit_transformer": (
         models.ExplicitTransformerBackbone,
         {**_TRANSFORMER, "num_layers": 2},
@@ -83,6 +87,7 @@ _CLASSES = {
 }
 LANGUAGE = [
     slow("deq_transformer"),
+    slow("started_transformer"),
     "explicit_transformer",
     slow("transformer_xl"),
     slow("deq_trellisnet"),
@@ -153,6 +158,7 @@ def _alphabet():
 
 TASKS = {
     "deq_transformer": models.DEQTransformerCausalLM,
+    "started_transformer": models.DEQTransformerCausalLM,
     "explicit_transformer": models.ExplicitTransformerCausalLM,
     "transformer_xl": models.TransformerXLCausalLM,
     "deq_trellisnet": models.DEQTrellisNetCausalLM,

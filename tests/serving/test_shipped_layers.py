@@ -149,6 +149,10 @@ ALL_LAYERS = {
         layers.TransformerStack([layers.TransformerXLLayer(8, 2, 16)], 2),
         TEXTS,
     ),
+    "TransformerXLCell": lambda: (
+        layers.DEQ(layers.TransformerXLCell(8, 2, 16)),
+        TEXTS,
+    ),
     "TransformerXLLayer": lambda: (
         layers.TransformerStack(
             [layers.TransformerXLLayer(8, 2, 16, normalize_first=True)], 2

@@ -27,10 +27,15 @@ def split(model):
         return split_model(model)
     # A memory of segments is not a model, which could be split.
     causal_lm, layer = model.causal_lm, equilibrium(model)
+    backbone = causal_lm.backbone
+
+    def encode(token_ids):
+        embedded = backbone.token_embedding(token_ids)
+        explicit = getattr(backbone.segment_layer, "explicit", None)
+        return embedded if explicit is None else explicit(embedded)
+
     return ModelParts(
-        causal_lm.backbone.token_embedding,
-        layer,
-        lambda state: causal_lm.softmax(layer.cell.features(state)),
+        encode, layer, lambda state: causal_lm.softmax(layer.cell.features(state))
     )
 
 

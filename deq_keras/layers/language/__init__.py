@@ -7,6 +7,7 @@ from deq_keras.layers.language.relative_attention import RelativeAttention
 from deq_keras.layers.language.segment_memory import SegmentMemory
 from deq_keras.layers.language.transformer_cell import TransformerCell
 from deq_keras.layers.language.transformer_stack import TransformerStack
+from deq_keras.layers.language.transformer_xl_cell import TransformerXLCell
 from deq_keras.layers.language.transformer_xl_layer import TransformerXLLayer
 from deq_keras.layers.language.trellis_cell import TrellisCell
 from deq_keras.layers.language.trellis_stack import TrellisStack
@@ -19,6 +20,7 @@ __all__ = [
     "SegmentMemory",
     "TransformerCell",
     "TransformerStack",
+    "TransformerXLCell",
     "TransformerXLLayer",
     "TrellisCell",
     "TrellisStack",

@@ -56,12 +56,13 @@ class SegmentCell(EquilibriumCell):
 class SegmentMemory(MemoryLayer):
     """Carries the memory of an equilibrium from segment to segment.
 
-    Wraps a `DEQ` layer with a `TransformerCell` or a `TrellisCell`. Each call in
-    training, or within `reading_segments()`, solves one segment of a longer sequence.
-    The cell also sees its memory of the last `length` positions before the segment (Dai
-    et al., 2019; for a Transformer, equilibrium and injection). The layer then adds the
-    segment to the memory. No gradient flows into the memory. Any other call is
-    independent, so an exported layer keeps no memory between requests.
+    Wraps a `DEQ` layer with a `TransformerCell`, a `TransformerXLCell` or a
+    `TrellisCell`. Each call in training, or within `reading_segments()`, solves one
+    segment of a longer sequence. The cell also sees its memory of the last `length`
+    positions before the segment (Dai et al., 2019; for a Transformer, equilibrium and
+    injection). The layer then adds the segment to the memory. No gradient flows into
+    the memory. Any other call is independent, so an exported layer keeps no memory
+    between requests.
 
     Sample b of a batch must continue sample b of the previous batch. The memory starts
     empty and grows with each segment. Call `reset_memory()` to empty it wherever a new
@@ -73,7 +74,8 @@ class SegmentMemory(MemoryLayer):
     shape as it fills, which XLA cannot compile.
 
     Args:
-        deq: `DEQ` layer whose cell is a `TransformerCell` or a `TrellisCell`.
+        deq: `DEQ` layer whose cell is a `TransformerCell`, a `TransformerXLCell` or a
+            `TrellisCell`.
         length: Non-negative integer. Number of positions to remember. 0 disables the
             memory. It can be changed later, for example to remember more at test time.
             Recompile the model after a change.
@@ -115,8 +117,8 @@ class SegmentMemory(MemoryLayer):
         super().__init__(length, **kwargs)
         if not isinstance(getattr(deq, "cell", None), SegmentCell):
             raise ValueError(
-                "`deq` must be a DEQ layer of a TransformerCell or a TrellisCell. "
-                f"Received: deq={deq!r}."
+                "`deq` must be a DEQ layer of a TransformerCell, TransformerXLCell or "
+                f"TrellisCell. Received: deq={deq!r}."
             )
         self.deq = deq
 

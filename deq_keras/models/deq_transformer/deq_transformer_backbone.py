@@ -17,8 +17,12 @@ from deq_keras.layers import (
     AdaptiveEmbedding,
     SegmentMemory,
     TransformerCell,
+    TransformerStack,
+    TransformerXLCell,
+    TransformerXLLayer,
 )
 from deq_keras.models.deq_transformer.deq_transformer_presets import PRESETS
+from deq_keras.models.deq_transformer.started_equilibrium import StartedEquilibrium
 from deq_keras.models.language import LanguageBackbone
 
 
@@ -34,6 +38,10 @@ class DEQTransformerBackbone(LanguageBackbone):
 
     With a `memory_length`, consecutive calls are consecutive segments of the same
     texts; see `SegmentMemory` and `reset_memory`.
+
+    With `num_explicit_layers`, the embedding first passes through layers of a
+    Transformer-XL. Their output is the injection of the equilibrium, in a
+    `TransformerXLCell`, and the state where its solve starts.
 
     Args:
         vocabulary_size: Positive integer. Number of tokens.
@@ -63,6 +71,9 @@ class DEQTransformerBackbone(LanguageBackbone):
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
         max_iter_jitter: See `DEQ`. Defaults to `0`.
         initial_state: See `DEQ`. Defaults to `"cell"`.
+        num_explicit_layers: Non-negative integer. Number of layers before the
+            equilibrium, each with weights of its own. They need
+            `normalize_first=False`. Defaults to `0`.
         **kwargs: `name` and `trainable`.
 
     Example:
@@ -104,12 +115,16 @@ class DEQTransformerBackbone(LanguageBackbone):
         dtype: str | keras.DTypePolicy | None = None,
         max_iter_jitter: int = 0,
         initial_state: str | Config | initial_states.InitialState = "cell",
+        num_explicit_layers: int = 0,
         **kwargs: Any,
     ) -> None:
         # === Layers ===
         hidden_dim = check_count("hidden_dim", hidden_dim)
         embedding_dim = check_optional_count("embedding_dim", embedding_dim)
         memory_length = check_integer("memory_length", memory_length, 0)
+        num_explicit_layers = check_integer(
+            "num_explicit_layers", num_explicit_layers, 0
+        )
         dropout = check_rate("dropout", dropout)
         attention_dropout = check_rate("attention_dropout", attention_dropout)
         token_embedding = AdaptiveEmbedding(
@@ -121,18 +136,23 @@ class DEQTransformerBackbone(LanguageBackbone):
             dtype=dtype,
             name="token_embedding",
         )
-        cell = TransformerCell(
-            hidden_dim,
-            num_heads,
-            intermediate_dim,
-            normalize_first=normalize_first,
-            local_size=local_size,
-            dropout_rate=dropout,
-            attention_dropout_rate=attention_dropout,
-            weight_normalization=weight_normalization,
-            dtype=dtype,
-            name="cell",
-        )
+
+        def layer(layer_cls: Any, name: str) -> Any:
+            return layer_cls(
+                hidden_dim,
+                num_heads,
+                intermediate_dim,
+                normalize_first=normalize_first,
+                local_size=local_size,
+                dropout_rate=dropout,
+                attention_dropout_rate=attention_dropout,
+                weight_normalization=weight_normalization,
+                dtype=dtype,
+                name=name,
+            )
+
+        cell_cls = TransformerXLCell if num_explicit_layers else TransformerCell
+        cell = layer(cell_cls, "cell")
         deq = DEQ(
             cell,
             solver,
@@ -143,9 +163,21 @@ class DEQTransformerBackbone(LanguageBackbone):
             dtype=dtype,
             name="deq",
         )
-        segment_layer = SegmentMemory(
+        segment_layer: Any = SegmentMemory(
             deq, memory_length, dtype=dtype, name="segment_memory"
         )
+        if num_explicit_layers:
+            names = [f"layer_{index}" for index in range(num_explicit_layers)]
+            explicit = TransformerStack(
+                [layer(TransformerXLLayer, name) for name in names],
+                num_explicit_layers,
+                memory_length,
+                dtype=dtype,
+                name="layers",
+            )
+            segment_layer = StartedEquilibrium(
+                explicit, segment_layer, dtype=dtype, name="started_equilibrium"
+            )
         super().__init__(
             token_embedding,
             segment_layer,
@@ -166,6 +198,7 @@ class DEQTransformerBackbone(LanguageBackbone):
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.weight_normalization = cell.weight_normalization
+        self.num_explicit_layers = num_explicit_layers
 
     def get_config(self) -> Config:
         arguments = arguments_of(self, DEQTransformerBackbone, self.deq)

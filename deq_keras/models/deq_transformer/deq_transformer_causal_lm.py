@@ -99,7 +99,11 @@ class DEQTransformerCausalLM(LanguageCausalLM):
     presets = PRESETS
 
     def generation_constants(self, max_length: int) -> Any:
-        return self.backbone.deq.cell.constants(max_length + 1)
+        constants = {"cell": self.backbone.deq.cell.constants(max_length + 1)}
+        if self.backbone.num_explicit_layers:
+            explicit = self.segment_layer.explicit
+            constants["explicit"] = explicit.constants(max_length + 1)
+        return constants
 
     def read_after(
         self,
@@ -109,18 +113,29 @@ class DEQTransformerCausalLM(LanguageCausalLM):
         constants: Any = None,
         mask: Any = None,
     ) -> tuple[Any, Any]:
-        deq, inputs = self.backbone.deq, {"inputs": embedded}
+        # The last keys and values are those of the equilibrium.
+        deq, constants = self.backbone.deq, constants or {}
+        filled = None if cache is None else filled_positions(cache, num_cached)
+        kept = []
+        if self.backbone.num_explicit_layers:
+            embedded, of_layers = self.segment_layer.explicit.apply_after(
+                embedded,
+                None if cache is None else cache[:, :-2],
+                filled,
+                constants.get("explicit"),
+                mask,
+            )
+            kept.append(of_layers)
+        inputs = {"inputs": embedded}
         if cache is not None:
-            inputs["memory"] = {
-                "keys": cache[:, 0],
-                "values": cache[:, 1],
-                "mask": filled_positions(cache, num_cached),
-            }
-        if constants is not None:
-            inputs["constants"] = constants
+            keys, values = cache[:, -2], cache[:, -1]
+            inputs["memory"] = {"keys": keys, "values": values, "mask": filled}
+        if constants:
+            inputs["constants"] = constants["cell"]
         # The keys and values need the injection of the solve.
         injection = deq.inject(inputs, mask)
         problem = deq.problem(injection=injection, mask=mask)
         hidden = deq.solver.solve(problem, deq.request(problem)).value
         keys_and_values = deq.cell.keys_and_values(hidden, injection)
-        return hidden, ops.stack(keys_and_values, axis=1)
+        kept.append(ops.stack(keys_and_values, axis=1))
+        return hidden, ops.concatenate(kept, axis=1)

@@ -116,18 +116,21 @@ class LanguageModelJob(Job):
             layers = arguments.pop(name)
             if layers is not None:
                 classes = of_explicit
-                for strategy in STRATEGIES:
-                    del arguments[strategy]
+                for ignored in (*STRATEGIES, "num_explicit_layers"):
+                    del arguments[ignored]
                 arguments |= layers
         preprocessor = models.DEQTransformerCausalLMPreprocessor(tokenizer)
         return assemble(self.config, preprocessor, *classes, arguments)
 
     def load_reference(self, state_dict):
         model, size = self.config.model, self.data.tokenizer.vocabulary_size()
-        if model.explicit is not None or getattr(model, "transformer_xl", None):
+        # A TrellisNet has only the first key.
+        keys = ("explicit", "transformer_xl", "num_explicit_layers")
+        if any(getattr(model, key, None) for key in keys):
             raise InputError(
-                "Checkpoints of the authors' code are equilibria. Set model.explicit "
-                "and model.transformer_xl to null. Received: an explicit network."
+                "Checkpoints of the authors' code are equilibria of the embedding. Set "
+                "model.explicit and model.transformer_xl to null, and "
+                "model.num_explicit_layers to 0. Received: explicit layers."
             )
         causal_lm = self.convert(state_dict)
         if causal_lm.backbone.vocabulary_size != size:

@@ -59,7 +59,8 @@ class TransformerConfig(Components):
 
     Args:
         explicit: Explicit layers to train instead of an equilibrium, as a baseline.
-            `solver`, `gradient` and `regularizer` are then ignored.
+            `solver`, `gradient`, `regularizer` and `num_explicit_layers` are then
+            ignored.
         transformer_xl: Transformer-XL to train instead, with the same effect.
     """
 
@@ -77,6 +78,7 @@ class TransformerConfig(Components):
     dropout: keys.Rate = 0.0
     attention_dropout: keys.Rate = 0.0
     weight_normalization: bool = True
+    num_explicit_layers: keys.integer(ge=0, le=2**10) = 0
     explicit: ExplicitConfig | None = None
     transformer_xl: ExplicitConfig | None = None
 

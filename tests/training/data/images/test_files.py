@@ -183,18 +183,6 @@ def encoded(image, form, **keywords):
     return stream.getvalue()
 
 
-def test_transparent_gif_with_a_smaller_frame(tmp_path):
-    header = b"GIF89a" + bytes([3, 0, 2, 0, 0x80, 1, 0]) + b"\xc8\x00\x00\x00\x64\x00"
-    control = b"\x21\xf9\x04\x01\x00\x00\x01\x00"  # Color 1 is transparent.
-    # One pixel of color 0 at (1, 0), compressed: clear, 0, end, of three bits each.
-    frame = b"\x2c" + bytes([1, 0, 0, 0, 1, 0, 1, 0, 0]) + b"\x02\x02\x44\x01\x00"
-    content = header + control + frame + b"\x3b"
-    (tmp_path / "x.gif").write_bytes(content)
-    pixels = image_files.decode(tf.constant(content), 3).numpy()
-    np.testing.assert_array_equal(pixels, opened(tmp_path / "x.gif"))
-    assert pixels.shape == (2, 3, 3) and pixels[0, 1].tolist() == [200, 0, 0]
-
-
 def test_sixteen_bits_are_scaled():
     values = np.array([[0, 257, 65535]], "uint16")
     content = encoded(Image.fromarray(values), "PNG")

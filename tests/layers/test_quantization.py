@@ -69,6 +69,7 @@ CELLS = {
         lambda: _transformer(weight_normalization=True, normalize_first=True),
         TEXTS,
     ),
+    "TransformerXLCell": (lambda: layers.TransformerXLCell(8, 2, 16, seed=0), TEXTS),
     "cell_from": (lambda: layers.cell_from(_sequential()), VECTORS),
     "TrellisCell": (lambda: layers.TrellisCell(8, weight_normalization=False), TEXTS),
 }

@@ -103,7 +103,7 @@ def test_explicit_layers_of_a_larger_model(started_model, tmp_path):
     cell, state = backbone.deq.cell, keras.ops.convert_to_numpy(h)
     expected = cell(state, cell.inject(state))
     np.testing.assert_allclose(twin(tokens), expected, atol=1e-5)
-    # What is measured of the solve is of this model.
+    # Diagnostics solve the model's own problem.
     parts = split(models.NextTokenLossModel(started_model))
     solution = parts.layer.solve(parts.encode(tokens))
     np.testing.assert_array_equal(parts.head(solution.value), started_model(tokens))

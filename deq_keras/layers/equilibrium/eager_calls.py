@@ -24,7 +24,7 @@ from deq_keras.core.internals import (
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
 
-# As many calls take about as long operation by operation as a trace does.
+# Operation by operation, this many calls take about as long as a trace.
 _NUM_UNTRACED = 6
 
 # A layer that changes more often runs operation by operation.
@@ -140,7 +140,8 @@ class EagerCalls:
                 return None
             is_given = [leaf is not None for leaf in leaves]
             function = self._trace(values, structure, is_given)
-            losses = _losses(layer)
+            # The lists to which the layers of a cell add losses.
+            losses = [own_losses(one) for one in flatten_layers(layer)]
             counts = [len(one) for one in losses]
             function.get_concrete_function(*tensors)
             traced = fingerprint(layer.cell, type(layer))
@@ -216,8 +217,3 @@ def _is_differentiated_twice(inputs: Nest, layer: Any, training: bool | None) ->
     tensors = [one for one in tree.flatten(inputs) if tf.is_tensor(one)]
     handles = [variable.handle for variable in variables]
     return may_differentiate_twice([*tensors, *handles])
-
-
-def _losses(layer: Any) -> list[list]:
-    """Returns the lists to which the layers of a cell add losses."""
-    return [own_losses(one) for one in flatten_layers(layer)]

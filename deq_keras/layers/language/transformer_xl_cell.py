@@ -27,8 +27,8 @@ class TransformerXLCell(TransformerXLLayer, SegmentCell):
         units: See `TransformerXLLayer`.
         num_heads: See `TransformerXLLayer`.
         intermediate_dim: See `TransformerXLLayer`.
-        **kwargs: See `TransformerXLLayer`. `normalize_first` must be `False`, because f
-            would contain z unchanged, and have no fixed point.
+        **kwargs: See `TransformerXLLayer`. `normalize_first` must be `False`:
+            otherwise, f would contain z unchanged and barely contract.
 
     Call arguments:
         state: Tensor of shape `(batch, length, units)`.
@@ -62,8 +62,8 @@ class TransformerXLCell(TransformerXLLayer, SegmentCell):
         if self.normalize_first:
             raise ValueError(
                 "`normalize_first` must be False: with norms before the branches, f "
-                "contains its state unchanged and has no fixed point. Received: "
-                "normalize_first=True."
+                "contains its state unchanged and barely contracts. Use False, or a "
+                "TransformerCell. Received: normalize_first=True."
             )
 
     def build(self, inputs_shape: Any) -> None:

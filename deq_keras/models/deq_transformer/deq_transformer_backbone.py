@@ -72,7 +72,7 @@ class DEQTransformerBackbone(LanguageBackbone):
         max_iter_jitter: See `DEQ`. Defaults to `0`.
         initial_state: See `DEQ`. Defaults to `"cell"`.
         num_explicit_layers: Non-negative integer. Number of layers before the
-            equilibrium, each with weights of its own. They need
+            equilibrium, each with weights of its own. Requires
             `normalize_first=False`. Defaults to `0`.
         **kwargs: `name` and `trainable`.
 

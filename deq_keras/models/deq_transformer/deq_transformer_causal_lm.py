@@ -113,7 +113,7 @@ class DEQTransformerCausalLM(LanguageCausalLM):
         constants: Any = None,
         mask: Any = None,
     ) -> tuple[Any, Any]:
-        # The last keys and values are those of the equilibrium.
+        # The equilibrium's keys and values come last.
         deq, constants = self.backbone.deq, constants or {}
         filled = None if cache is None else filled_positions(cache, num_cached)
         kept = []

@@ -14,7 +14,8 @@ from deq_keras.layers import SegmentMemory, TransformerStack
 class StartedEquilibrium(keras.layers.Layer):
     """Explicit layers whose output an equilibrium continues.
 
-    It stands for both in a `LanguageBackbone`: each remembers the previous segments.
+    Both remember the previous segments. A `LanguageBackbone` uses this layer in place
+    of a `SegmentMemory`.
 
     Args:
         explicit: `TransformerStack`.

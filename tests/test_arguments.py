@@ -37,6 +37,16 @@ TRELLIS = {
     "weight_normalization": False,
 }
 STACK = {"num_layers": 2, "weight_tied": True, "recompute": True}
+ATTENTION_LAYER = {
+    "units": 8,
+    "num_heads": 2,
+    "intermediate_dim": 16,
+    "local_size": 3,
+    "dropout_rate": 0.5,
+    "attention_dropout_rate": 0.25,
+    "weight_normalization": True,
+    "seed": 3,
+}
 BY_CLASS = {
     layers.AdaptiveEmbedding: {
         "vocabulary_size": 20,
@@ -140,37 +150,12 @@ BY_CLASS = {
         "seed": 3,
     },
     layers.TransformerCell: {
-        "units": 8,
-        "num_heads": 2,
-        "intermediate_dim": 16,
+        **ATTENTION_LAYER,
         "normalize_first": True,
-        "local_size": 3,
-        "dropout_rate": 0.5,
-        "attention_dropout_rate": 0.25,
         "weight_normalization": False,
-        "seed": 3,
     },
-    layers.TransformerXLCell: {
-        "units": 8,
-        "num_heads": 2,
-        "intermediate_dim": 16,
-        "local_size": 3,
-        "dropout_rate": 0.5,
-        "attention_dropout_rate": 0.25,
-        "weight_normalization": True,
-        "seed": 3,
-    },
-    layers.TransformerXLLayer: {
-        "units": 8,
-        "num_heads": 2,
-        "intermediate_dim": 16,
-        "normalize_first": True,
-        "local_size": 3,
-        "dropout_rate": 0.5,
-        "attention_dropout_rate": 0.25,
-        "weight_normalization": True,
-        "seed": 3,
-    },
+    layers.TransformerXLCell: ATTENTION_LAYER,
+    layers.TransformerXLLayer: {**ATTENTION_LAYER, "normalize_first": True},
     layers.TrellisCell: {
         "units": 8,
         "output_dim": 4,

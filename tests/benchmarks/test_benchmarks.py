@@ -23,6 +23,7 @@ from benchmarks import (
     solvers,
     time_to_accuracy,
 )
+from tests.regimes import slow
 from training.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -120,9 +121,7 @@ def test_derivatives_equal_the_jacobian():
     np.testing.assert_allclose(thrice, slope**3 * cell._cotangent, rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "has_checkpoints", [pytest.param(False, marks=pytest.mark.slow), True]
-)
+@pytest.mark.parametrize("has_checkpoints", [slow(False), True])
 def test_truncated_step_equals_the_step_by_hand(has_checkpoints):
     workload = tiny("float64")
     expected = gradients.step_by_hand(workload, 3)()
@@ -260,11 +259,8 @@ def test_explicit_layers_are_applied_in_order():
 
 
 def test_seeds_without_the_target_count_as_longest():
-    runs = [
-        {"reached": True, "seconds": 9.0},
-        {"reached": False, "seconds": 5.0},
-        {"reached": True, "seconds": 3.0},
-    ]
+    runs = ((True, 9.0), (False, 5.0), (True, 3.0))
+    runs = [{"reached": reached, "seconds": seconds} for reached, seconds in runs]
     found = time_to_accuracy.summary(runs)
     assert found["reached"] == "2 of 3" and found["median_seconds"] == 9.0
     runs[0]["reached"] = False
@@ -272,9 +268,7 @@ def test_seeds_without_the_target_count_as_longest():
     assert found["median_seconds"] == time_to_accuracy.NOT_REACHED
 
 
-@pytest.mark.parametrize(
-    "name", ["characters", pytest.param("digits", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["characters", slow("digits")])
 def test_networks_of_a_contest_have_as_many_parameters(name):
     contest = time_to_accuracy.CONTESTS[name]
     training, _ = contest.load()

@@ -7,9 +7,10 @@ import tensorflow as tf
 from deq_keras.converters.locuslab import load_deq_trellisnet
 from deq_keras.models import NextTokenLossModel
 from tests.golden import arrays
+from tests.regimes import slow
 
 VARIANTS = {"k2_d1": {}, "k3_d2_mos": {"dilation": 2}}
-ONE_FAST = [pytest.param("k2_d1", marks=pytest.mark.slow), "k3_d2_mos"]
+ONE_FAST = [slow("k2_d1"), "k3_d2_mos"]
 EXACT = {"class_name": "fixed_point_iteration", "max_iter": 60, "tol": 1e-14}
 
 

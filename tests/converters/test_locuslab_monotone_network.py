@@ -10,6 +10,7 @@ from deq_keras.converters.locuslab import load_monotone_network
 from deq_keras.layers import MonotoneMultiscaleCell
 from deq_keras.testing.problems import relative_error
 from tests.golden.arrays import fill, load, part
+from tests.regimes import slow
 
 EXACT = {"class_name": "peaceman_rachford", "max_iter": 300, "tol": 1e-11}
 M = {"fc": 0.5, "conv": 1.0}
@@ -23,7 +24,7 @@ def _converted(name):
     return model, x.transpose(0, 2, 3, 1) if x.ndim == 4 else x
 
 
-@pytest.mark.parametrize("name", ["fc", pytest.param("conv", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["fc", slow("conv")])
 def test_logits_and_gradients_of_the_reference(name, tmp_path):
     model, x = _converted(name)
     golden = part("monotone", f"{name}/")

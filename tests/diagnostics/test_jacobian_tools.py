@@ -8,6 +8,7 @@ import tensorflow as tf
 from deq_keras import diagnostics, layers
 from deq_keras.testing.problems import ZOO, dense_jacobians
 from tests.diagnostics.jacobians import linear, measured
+from tests.layers.cells import SubclassedModel
 
 
 def _linear(jacobians, dtype="float64"):
@@ -121,17 +122,9 @@ def test_radius_of_a_model_is_that_of_its_layer():
 
 
 def test_other_subjects_raise():
-    class Subclassed(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.deq = layers.DEQ(layers.DenseCell(4))
-
-        def call(self, inputs):
-            return self.deq(inputs)
-
     x = np.ones((2, 3), "float32")
     two = keras.Sequential([layers.DEQ(layers.DenseCell(4)) for _ in range(2)])
-    for subject in (two, keras.layers.Dense(2), "deq", Subclassed()):
+    for subject in (two, keras.layers.Dense(2), "deq", SubclassedModel()):
         with pytest.raises(ValueError, match="Received"):
             diagnostics.spectral_radius(subject, x)
     with pytest.raises(ValueError, match="`max_iter`"):

@@ -197,13 +197,15 @@ def test_other_tensors_have_first_derivatives_under_a_persistent_tape(exact_regi
 @pytest.mark.parametrize("gradient", ["implicit", "neumann"])
 def test_first_derivatives_under_a_persistent_tape(gradient):
     """With a penalty, whose second derivatives are refused."""
-    deq = layers.DEQ(layers.DenseCell(3), "anderson", gradient, "jacobian", seed=0)
+    cell = layers.DenseCell(3, dtype="float64")
+    deq = layers.DEQ(cell, "anderson", gradient, "jacobian", seed=0)
     deq(INPUTS)
     slopes = []
     for persistent in (False, True):
         deq.seed_generator.state.assign([0, 0])
         with tf.GradientTape(persistent=persistent) as tape:
-            loss = tf.reduce_sum(deq(INPUTS, training=True) ** 2) + sum(deq.losses)
+            squares = tf.reduce_sum(deq(INPUTS, training=True) ** 2)
+            loss = squares + tf.cast(sum(deq.losses), squares.dtype)
         slopes.append(tape.gradient(loss, deq.trainable_variables))
     for one, other in zip(*slopes, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)

@@ -230,28 +230,24 @@ def test_penalty_is_for_samples_that_had_their_budget(arguments, budget, expecte
     assert np.all(solution.residual > 0)  # The log shows all samples.
 
 
+def _noisy(start, fraction):
+    """Adds noise where f keeps its state."""
+    gradient = _truncated(1, 1, free_fraction=fraction, free_noise=0.5)
+    problem = solvers.FixedPointProblem(lambda z, u: z, tf.zeros((len(start), 1)))
+    return gradient.solve(problem, SolveRequest(start, seed=SEED), ITERATION).value
+
+
 def test_noise_is_relative_to_the_features_of_each_position():
     scales = np.array([0.0, 1e-3, 1.0, 1e3]).reshape(4, 1)
     start = tf.constant(np.ones((500, 4, 6)) * scales)
-    gradient = _truncated(1, 1, free_fraction=1.0, free_noise=0.5)
-    value = gradient.solve(
-        solvers.FixedPointProblem(lambda z, u: z, tf.zeros((500, 1))),
-        SolveRequest(start, seed=SEED),
-        ITERATION,
-    ).value
+    value = _noisy(start, 1.0)
     deviation = np.std(value - start, axis=(0, 2))
     np.testing.assert_allclose(deviation, 0.5 * scales[:, 0], rtol=0.05)
     assert not np.array_equal(value[0] / start[0], value[1] / start[1])
 
 
 def test_noise_is_only_for_samples_with_free_steps():
-    start = tf.ones((400,))  # A state without features.
-    gradient = _truncated(1, 1, free_fraction=0.25, free_noise=0.5)
-    value = gradient.solve(
-        solvers.FixedPointProblem(lambda z, u: z, tf.zeros((400, 1))),
-        SolveRequest(start, seed=SEED),
-        ITERATION,
-    ).value
+    value = _noisy(tf.ones((400,)), 0.25)  # A state without features.
     is_moved = value.numpy() != 1.0
     assert np.sum(is_moved) == 100
     assert abs(np.std(value.numpy()[is_moved]) - 0.5) < 0.1

@@ -112,3 +112,14 @@ class FunctionCell(layers.EquilibriumCell):
 
     def call(self, state, injection):
         return self.functions[0](state, injection)
+
+
+class SubclassedModel(keras.Model):
+    """A model whose layers do not tell in which order they are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.deq = layers.DEQ(layers.DenseCell(4))
+
+    def call(self, inputs):
+        return self.deq(inputs)

@@ -8,6 +8,7 @@ from keras import ops
 
 from deq_keras import initial_states, layers, multistart, solvers
 from tests.layers.cells import FunctionCell, HidingCell, TanhCell
+from tests.test_arguments import BY_CLASS
 
 INPUTS = np.linspace(-1, 1, 12, dtype="float32").reshape(4, 3)
 SEQUENCES = np.ones((4, 5, 8), "float32")
@@ -15,28 +16,10 @@ IMAGES = np.ones((4, 6, 6, 3), "float32")
 IDS = np.zeros((4, 3), "int32")
 MEMORY = {name: np.ones((3, 1, 8), "float32") for name in ("hidden", "cell")}
 
-# Class -> arguments that it needs.
 NEEDED = {
-    layers.AdaptiveEmbedding: {"vocabulary_size": 20, "embedding_dim": 8},
-    layers.AttentionCell: {"units": 8, "num_heads": 2},
-    layers.AutomatonCell: {"filters": 4},
-    layers.BoardCell: {"units": 4},
-    layers.BoardEmbedding: {"vocabulary_size": 5, "units": 8, "board_shape": (4, 6)},
-    layers.ConvolutionUnit: {"filters": 4, "kernel_size": 3},
-    layers.DenseCell: {"units": 4},
-    layers.GroupNormalization: {"groups": 2},
-    layers.MonotoneConvCell: {"filters": 4},
-    layers.MonotoneDenseCell: {"units": 4},
-    layers.MultiscaleCell: {"filters": (4, 8), "groups": 2},
-    layers.MultiscaleSegmentationHead: {"num_classes": 3},
-    layers.MultiscaleStem: {"filters": 4},
-    layers.RecallCell: {"filters": 4},
-    layers.ResidualBlockCell: {"filters": 4, "groups": 2},
+    **BY_CLASS,
     layers.SpectrallyNormalizedDense: {"units": 4},
     layers.SymmetricConv2D: {"filters": 4, "kernel_size": 3},
-    layers.TransformerCell: {"units": 8, "num_heads": 2, "intermediate_dim": 16},
-    layers.TrellisCell: {"units": 8},
-    layers.VariationalDropout: {"rate": 0.5},
 }
 # Class, argument, bad value.
 BAD_VALUES = [
@@ -355,10 +338,7 @@ CALLS = [
     (lambda: layers.ResidualBlockCell(4).build((2, 6, 8)), "shape"),
     (lambda: layers.LayerNormalization().build((None, None)), "shape"),
     (lambda: layers.GroupNormalization(4).build((2, 4, 6)), "shape"),
-    (
-        lambda: layers.SpectrallyNormalizedConv2D(3, 2).build((None, None, 4, 2)),
-        "shape",
-    ),
+    (lambda: layers.SpectrallyNormalizedConv2D(3, 2).build((1, None, 4, 2)), "shape"),
     (lambda: layers.RecallCell(4).inject(SEQUENCES), "inputs"),
     (lambda: layers.BoardCell(4, (2, 4)).inject(IMAGES), "inputs"),
     (lambda: layers.MonotoneConvCell(3).inject(INPUTS), "inputs"),
@@ -379,10 +359,7 @@ CALLS = [
         ),
         "noise_shape",
     ),
-    (
-        lambda: layers.MultiscaleClassificationHead(5, (2, 3), 10)([IMAGES]),
-        "filters",
-    ),
+    (lambda: layers.MultiscaleClassificationHead(5, (2, 3), 4)([IMAGES]), "filters"),
     (lambda: layers.MonotoneDenseCell(4, activation="rellu"), "proximal map"),
     # Embeddings, softmaxes and layers of other layers.
     (lambda: _embedding()(INPUTS), "ids"),

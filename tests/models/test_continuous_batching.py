@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from deq_keras import gradients, layers, models, solvers
 from tests.layers.cells import FunctionCell, TanhCell
+from tests.regimes import slow
 from training.runs import checkpoint
 
 COUNTING = solvers.FixedPointIteration(max_iter=2, tol=None)
@@ -194,11 +195,7 @@ FREE_STEPS = gradients.TruncatedGradient("uniform", "uniform", free_fraction=1.0
 
 
 @pytest.mark.parametrize(
-    ("gradient", "run_eagerly"),
-    [
-        ("unrolled", True),
-        pytest.param(FREE_STEPS, False, marks=pytest.mark.slow),
-    ],
+    ("gradient", "run_eagerly"), [("unrolled", True), slow(FREE_STEPS, False)]
 )
 def test_resumed_training_is_equal(gradient, run_eagerly, tmp_path):
     model = _compiled(_reasoner(gradient), run_eagerly=run_eagerly)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import models, solvers, tokenizers
+from tests.regimes import slow
 
 TEXT = "to be or not to be\n"
 # Graphs of plain iterations are traced faster than graphs of Anderson's.
@@ -46,9 +47,7 @@ def _preprocessor(level, **kwargs):
     return models.DEQTransformerCausalLMPreprocessor(TOKENIZERS[level](), **kwargs)
 
 
-@pytest.fixture(
-    scope="module", params=["word_piece", pytest.param("byte", marks=pytest.mark.slow)]
-)
+@pytest.fixture(scope="module", params=["word_piece", slow("byte")])
 def model(request):
     return _model(_preprocessor(request.param, sequence_length=12))
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from deq_keras import models
 from tests.models.generation import check_greedy_generation, check_tokens_alone
+from tests.regimes import slow
 
 TIGHT = {"class_name": "fixed_point_iteration", "max_iter": 60, "tol": 1e-7}
 PROMPT_MASK = np.array([[1] * 1 + [0] * 11, [1] * 6 + [0] * 6])
@@ -87,20 +88,12 @@ def test_files_presets_and_losses(backbone, task, tmp_path):
     "preset, total, of_the_cell",
     [
         ("deq_trellisnet_ptb", 24_192_400, 20_182_400),
-        pytest.param(
-            "deq_trellisnet_wikitext103",
-            181_718_490,
-            44_368_896,
-            marks=pytest.mark.slow,
-        ),
+        slow("deq_trellisnet_wikitext103", 181_718_490, 44_368_896),
     ],
 )
 def test_numbers_of_parameters(preset, total, of_the_cell):
     model = models.DEQTrellisNetCausalLM.from_preset(preset, load_weights=False)
     cell = model.backbone.deq.cell
-    assert (model.count_params(), cell.count_params()) == (
-        total,
-        of_the_cell,
-    )
+    assert (model.count_params(), cell.count_params()) == (total, of_the_cell)
     with pytest.raises(ValueError, match="without weights"):
         models.DEQTrellisNetBackbone.from_preset(preset)

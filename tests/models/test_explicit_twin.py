@@ -6,18 +6,10 @@ import pytest
 
 from deq_keras import layers, models
 from deq_keras.solvers import FixedPointIteration
+from tests.layers.cells import SubclassedModel
 from tests.regimes import slow
 
 X = np.random.default_rng(0).normal(size=(5, 3)).astype("float32")
-
-
-class Subclassed(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.deq = layers.DEQ(layers.DenseCell(4))
-
-    def call(self, inputs):
-        return self.deq(inputs)
 
 
 def equilibrium_model(nested=False):
@@ -146,7 +138,7 @@ def test_layers_that_cannot_be_copied_raise():
 
 def test_other_models_raise():
     plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    for model in (plain, layers.DEQ(layers.DenseCell(2)), Subclassed()):
+    for model in (plain, layers.DEQ(layers.DenseCell(2)), SubclassedModel()):
         with pytest.raises(ValueError, match="model.*Received"):
             models.explicit_twin(model, 2)
     with pytest.raises(ValueError, match="depth"):

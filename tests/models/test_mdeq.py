@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import models, solvers
+from tests.regimes import slow
 
 # KerasHub makes a data set of the arrays, which Keras then says it cannot shuffle.
 QUIET = {"verbose": 0, "shuffle": False}
@@ -64,9 +65,7 @@ def segmenter():
     return _segmenter(preprocessor=preprocessor)
 
 
-TASKS = pytest.mark.parametrize(
-    "name", ["classifier", pytest.param("segmenter", marks=pytest.mark.slow)]
-)
+TASKS = pytest.mark.parametrize("name", ["classifier", slow("segmenter")])
 # Published configurations: parameters of the whole model and of f, by the reference.
 SIZES = {
     "mdeq_tiny_cifar10": (158_890, 111_696),
@@ -84,9 +83,7 @@ def _num_parameters(layer):
     "preset",
     [
         "mdeq_tiny_cifar10",
-        pytest.param("mdeq_large_cifar10", marks=pytest.mark.slow),
-        pytest.param("mdeq_small_imagenet", marks=pytest.mark.slow),
-        pytest.param("mdeq_xl_imagenet", marks=pytest.mark.slow),
+        *map(slow, ["mdeq_large_cifar10", "mdeq_small_imagenet", "mdeq_xl_imagenet"]),
     ],
 )
 def test_numbers_of_parameters_are_the_published_ones(preset):

@@ -51,10 +51,6 @@ def _sparse(columns):
     return tf.sparse.sparse_dense_matmul(matrix, columns)
 
 
-def _definite(x):
-    return ops.eye(4) + ops.matmul(x, ops.transpose(x, (0, 1, 3, 2)))
-
-
 # In the order of the table.
 FUNCTIONS = [
     lambda x: ops.one_hot(ops.argmax(x, axis=-1), 4),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.regimes import slow
 from training.config import reading as configs
 from training.errors import InputError
 
@@ -120,7 +121,7 @@ def places(tree):
             yield from places(part)
 
 
-@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [8, slow(1)])
 def test_odd_value_raises_or_is_valid(small, step):
     """Every place gets every `step`-th value."""
     tree = configs.to_mapping(configs.resolve(small))

@@ -44,9 +44,3 @@ def job(name, folder="unused", variant="default", **changes):
     sizes = {"data__train_examples": 40, "data__test_examples": 20}
     whole = config(data__task=name, **sizes, **changes)
     return variants.make_jobs(WorkDirectory(folder, whole), [variant])[variant]
-
-
-def model_of(name, variant="default", **changes):
-    """Returns an untrained model and the test examples of its task."""
-    small = job(name, variant=variant, **changes)
-    return small.build_model(), small.feed.test

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.regimes import slow
 from training.config import reading as configs
 from training.evaluation.budgets import equilibrium
 from training.experiments.copy_memory import CopyMemoryJob, copy_memory
@@ -33,7 +34,7 @@ def test_sequences():
     assert np.any(inputs != other)
 
 
-@pytest.mark.parametrize("name", ["tcn", pytest.param("gru", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["tcn", slow("gru")])
 def test_networks_are_causal(name):
     model = job(name).build_model()
     inputs, _ = copy_memory(2, 5, 0)

@@ -7,6 +7,7 @@ import runpy
 import numpy as np
 import pytest
 
+from tests.regimes import slow
 from training.data.reasoning import Sudoku, read_puzzles, sudoku_boards
 from training.data.reasoning.sudoku_boards import BOARDS, Puzzles, solve
 
@@ -139,7 +140,7 @@ def test_no_symmetry_maps_training_to_held_out(task, side):
     assert not orbits(False) & orbits(True)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, slow(2000)])
 def test_script_generates_the_shipped_puzzles(tmp_path, count):
     script = pathlib.Path(__file__).parents[4] / "tools" / "make_sudoku_puzzles.py"
     runpy.run_path(str(script))["main"](tmp_path, count)

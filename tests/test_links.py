@@ -9,10 +9,7 @@ import unicodedata
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = [
-    *sorted(ROOT.glob("*.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 

@@ -218,18 +218,10 @@ ROWS = [
         [1, 2, 5],
         [0, 10, 20],
     ),
-    (
-        functools.partial(_of_layer(diagnostics.gradient_quality), inputs=X),
-        "tol",
-        0.0,
-    ),
+    (functools.partial(_of_layer(diagnostics.gradient_quality), inputs=X), "tol", 0.0),
     (_of_layer(diagnostics.certify), "inputs", None),
     (functools.partial(_of_layer(diagnostics.certify), inputs=X), "seed", 0.5),
-    (
-        functools.partial(_watch, callbacks.EquilibriumDiagnostics),
-        "inputs",
-        None,
-    ),
+    (functools.partial(_watch, callbacks.EquilibriumDiagnostics), "inputs", None),
     (functools.partial(_watch, callbacks.EquilibriumDiagnostics), "max_iter", 0),
     (functools.partial(_watch, callbacks.EquilibriumDiagnostics), "freq", 0),
     (
@@ -269,11 +261,7 @@ ROWS = [
     (_transformer, "memory_length", -1),
     (_transformer, "local_size", 0),
     (_transformer, "dropout", 1),
-    (
-        functools.partial(_transformer, models.TransformerXLBackbone),
-        "num_layers",
-        0,
-    ),
+    (functools.partial(_transformer, models.TransformerXLBackbone), "num_layers", 0),
     (
         functools.partial(_transformer, models.ExplicitTransformerBackbone),
         "num_layers",

@@ -170,9 +170,9 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
                 f"The state of the layer {layer.name!r} still moves at its budget of "
                 f"{budget} evaluations: {2 * budget} evaluations change it by "
                 f"{change:.0%}, the mean over the inputs of EquilibriumDiagnostics. "
-                "Scores then depend on the budget: measure them at several, with "
-                "SolveScope. More updates or TruncatedGradient(free_fraction=0.6) let "
-                f"the state settle. Received: gradient={layer.gradient!r}.",
+                "Scores then depend on the budget: callbacks.BudgetSelection measures "
+                "them at several. More updates or TruncatedGradient(free_fraction=0.6) "
+                f"let the state settle. Received: gradient={layer.gradient!r}.",
                 stacklevel=2,
             )
 

@@ -36,8 +36,7 @@ def deq():
 
 
 @pytest.mark.parametrize(
-    "activation",
-    [name if name in OF_EACH_KIND else slow(name) for name in ACTIVATIONS],
+    "activation", [name if name in OF_EACH_KIND else slow(name) for name in ACTIVATIONS]
 )
 def test_products_and_penalties_differentiate_every_activation(deq, activation):
     deq.cell.activation = keras.activations.get(activation)

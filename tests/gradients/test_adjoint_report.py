@@ -42,10 +42,7 @@ def _report(gradient, fn, inputs, solver, loss):
 
 @pytest.mark.parametrize(
     "gradient, kernel, regime",
-    [
-        (GMRES, FULL, "graph"),
-        (gradients.NeumannGradient(3), NILPOTENT, "xla"),
-    ],
+    [(GMRES, FULL, "graph"), (gradients.NeumannGradient(3), NILPOTENT, "xla")],
     ids=["implicit", "neumann"],
     indirect=["regime"],
 )

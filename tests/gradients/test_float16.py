@@ -17,11 +17,7 @@ def steep(state, injection):
 
 @pytest.mark.parametrize(
     ("gradient", "dtype"),
-    [
-        ("neumann", "float16"),
-        slow("implicit", "float16"),
-        slow("neumann", "bfloat16"),
-    ],
+    [("neumann", "float16"), slow("implicit", "float16"), slow("neumann", "bfloat16")],
 )
 def test_overflow_in_the_adjoint_is_not_finite(gradient, dtype):
     """A finite sum of the terms before it would pass for the gradient."""
@@ -51,11 +47,7 @@ def test_overflow_in_the_adjoint_is_not_finite(gradient, dtype):
 
 @pytest.mark.parametrize(
     ("gradient", "jit_compile"),
-    [
-        slow("implicit", False),
-        slow("neumann", True),
-        slow("truncated", True),
-    ],
+    [slow("implicit", False), slow("neumann", True), slow("truncated", True)],
 )
 def test_skipped_steps_change_nothing(gradient, jit_compile):
     keras.config.set_dtype_policy("mixed_float16")

@@ -8,12 +8,7 @@ from deq_keras import solvers
 from deq_keras.gradients import PhantomGradient, TruncatedGradient, UnrolledGradient
 from deq_keras.solvers import FixedPointIteration
 from deq_keras.testing.problems import relative_error
-from tests.gradients.cases import (
-    START,
-    Case,
-    problem_of,
-    steps_by_hand,
-)
+from tests.gradients.cases import START, Case, problem_of, steps_by_hand
 from tests.regimes import slow
 
 

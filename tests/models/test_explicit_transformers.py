@@ -104,10 +104,7 @@ def test_recomputation_changes_no_gradient(weight_tied):
 
 @pytest.mark.parametrize(
     "classes, arguments",
-    [
-        (XL, {"normalize_first": True}),
-        slow(EXPLICIT, {"weight_tied": True}),
-    ],
+    [(XL, {"normalize_first": True}), slow(EXPLICIT, {"weight_tied": True})],
 )
 def test_token_alone_equals_the_whole(classes, arguments):
     model = classes[1](_backbone(classes[0], **arguments))

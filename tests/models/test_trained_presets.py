@@ -31,10 +31,7 @@ def test_every_folder_has_a_preset_and_a_card():
 
 @pytest.mark.parametrize(
     "preset, task, level, expected",
-    [
-        ("mazes", Mazes(), 15, 0.9),
-        slow("sudoku_6x6", Sudoku(6), 4, 0.7),
-    ],
+    [("mazes", Mazes(), 15, 0.9), slow("sudoku_6x6", Sudoku(6), 4, 0.7)],
 )
 def test_reasoners_solve_larger_or_harder_problems(preset, task, level, expected):
     model = models.ReasonerTagger.from_preset(preset)

@@ -16,9 +16,7 @@ def _penalty(function, point, **arguments):
 
 
 @pytest.mark.parametrize(
-    "radius, regime",
-    [(0.5, "xla"), (1.5, "eager")],
-    indirect=["regime"],
+    "radius, regime", [(0.5, "xla"), (1.5, "eager")], indirect=["regime"]
 )
 def test_many_iterations_find_the_squared_spectral_radius(radius, regime):
     jacobian = tf.constant(np.diag([radius, -0.2, 0.1, 0.05]))

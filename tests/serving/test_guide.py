@@ -13,10 +13,7 @@ from deq_keras.solvers import SolveRequest
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "guides" / "serving.md"
 SECTIONS = re.split(r"^##+ ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-RUNTIMES = {
-    "LiteRT, formerly TFLite": "ai-edge-litert",
-    "ONNX Runtime": "onnxruntime",
-}
+RUNTIMES = {"LiteRT, formerly TFLite": "ai-edge-litert", "ONNX Runtime": "onnxruntime"}
 
 pytestmark = pytest.mark.slow
 

@@ -61,11 +61,7 @@ def _constants(batch=3, size=FEATURES):
 
 @pytest.mark.parametrize(
     "solver_class, regime",
-    [
-        (solvers.GMRES, "eager"),
-        slow(solvers.GMRES, "xla"),
-        (solvers.BiCGStab, "xla"),
-    ],
+    [(solvers.GMRES, "eager"), slow(solvers.GMRES, "xla"), (solvers.BiCGStab, "xla")],
     indirect=True,
 )
 def test_equals_the_dense_solution(solver_class, regime):

@@ -15,12 +15,7 @@ def _residual(stop_mode, state, value):
 
 @pytest.mark.parametrize(
     "shape, regime",
-    [
-        ((3, 5, 4), "eager"),
-        ((3, 2, 5, 4), "xla"),
-        ((3, 7), "eager"),
-        ((3,), "eager"),
-    ],
+    [((3, 5, 4), "eager"), ((3, 2, 5, 4), "xla"), ((3, 7), "eager"), ((3,), "eager")],
     ids=str,
     indirect=["regime"],
 )

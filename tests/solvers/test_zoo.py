@@ -10,11 +10,7 @@ from deq_keras.testing.problems import ZOO
 from tests.harness import solution_of
 
 # The slowest problem (for iteration, an eigenvalue of -0.9) needs 265, 113, 22.
-ENOUGH = {
-    solvers.FixedPointIteration: 300,
-    solvers.Anderson: 150,
-    solvers.Broyden: 30,
-}
+ENOUGH = {solvers.FixedPointIteration: 300, solvers.Anderson: 150, solvers.Broyden: 30}
 
 
 @pytest.mark.slow

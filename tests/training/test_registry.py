@@ -36,11 +36,7 @@ def test_variants_share_equal_data(small, tmp_path, monkeypatch):
     loads = []
     load = digits.load
     monkeypatch.setattr(digits, "load", lambda: loads.append(1) or load())
-    small["variants"] = {
-        "one": {},
-        "two": {"seed": 1},
-        "three": {"data.batch_size": 8},
-    }
+    small["variants"] = {"one": {}, "two": {"seed": 1}, "three": {"data.batch_size": 8}}
     directory = WorkDirectory.start(tmp_path / "run", configs.resolve(small))
     jobs = variants.make_jobs(directory)
     assert jobs["one"].data is jobs["two"].data

@@ -33,11 +33,7 @@ def test_value_is_f_of_the_equilibrium():
 
 @pytest.mark.parametrize(
     "gradient, policy",
-    [
-        ("truncated", "mixed_bfloat16"),
-        ("unrolled", "float32"),
-        ("implicit", "float32"),
-    ],
+    [("truncated", "mixed_bfloat16"), ("unrolled", "float32"), ("implicit", "float32")],
 )
 def test_stateless_call_reads_the_weights_that_it_gets(gradient, policy):
     cell = TanhCell(5, dtype=policy)
@@ -142,8 +138,7 @@ class TestPrecision:
         assert copy.compute_dtype == copy.cell.compute_dtype == "float64"
 
     @pytest.mark.parametrize(
-        ("of_cell", "of_layer"),
-        [("float64", "float32"), ("float32", "mixed_bfloat16")],
+        ("of_cell", "of_layer"), [("float64", "float32"), ("float32", "mixed_bfloat16")]
     )
     def test_cell_computes_in_its_own_dtype(self, of_cell, of_layer):
         deq = layers.DEQ(TanhCell(5, dtype=of_cell), dtype=of_layer)

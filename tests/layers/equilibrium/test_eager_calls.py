@@ -126,10 +126,7 @@ CHANGES = {
         lambda deq: deq.cell.layer.table.__setitem__(0, 3.0),
     ),
     "lora": (lambda: layers.cell_from(keras.layers.Dense(4, "tanh")), _enable_lora),
-    "policy": (
-        Cell,
-        lambda deq: setattr(deq.cell, "dtype_policy", "mixed_bfloat16"),
-    ),
+    "policy": (Cell, lambda deq: setattr(deq.cell, "dtype_policy", "mixed_bfloat16")),
     "solver": (Cell, lambda deq: setattr(deq, "solver", solvers.Broyden(3, None))),
     "budget": (
         Cell,

@@ -334,8 +334,7 @@ def test_smallest_budgets_train(gradient, max_iter):
 
 
 @pytest.mark.parametrize(
-    "gradient",
-    ["auto", *map(slow, ["implicit", "neumann", "unrolled", "reversible"])],
+    "gradient", ["auto", *map(slow, ["implicit", "neumann", "unrolled", "reversible"])]
 )
 def test_healthy_steps_pass_check_numerics(gradient):
     """Also placeholders that nobody reads must be finite."""

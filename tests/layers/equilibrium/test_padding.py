@@ -56,10 +56,7 @@ def test_results_are_those_of_the_text_alone(solver, left):
     np.testing.assert_allclose(padded.value[1], deq.solve(OTHER).value[0], atol=5e-4)
 
 
-@pytest.mark.parametrize(
-    "gradient",
-    ["implicit", slow("unrolled")],
-)
+@pytest.mark.parametrize("gradient", ["implicit", slow("unrolled")])
 @pytest.mark.usefixtures("full_float32")
 def test_gradients_are_those_of_the_text_alone(gradient):
     deq = _layer(gradient=gradient, regularizer=None)

@@ -65,11 +65,7 @@ def test_initial_weights():
 
 @pytest.mark.parametrize(
     "name, regime",
-    [
-        *((name, "eager") for name in SIZES),
-        ("adaptive", "graph"),
-        ("adaptive", "xla"),
-    ],
+    [*((name, "eager") for name in SIZES), ("adaptive", "graph"), ("adaptive", "xla")],
     indirect=["regime"],
 )
 def test_values_and_gradients(name, regime):

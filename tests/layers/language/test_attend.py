@@ -65,9 +65,7 @@ def derivatives(function, dropout):
 
 
 @pytest.mark.parametrize(
-    "regime, rate",
-    [("eager", 0.0), ("graph", 0.5), ("xla", 0.5)],
-    indirect=["regime"],
+    "regime, rate", [("eager", 0.0), ("graph", 0.5), ("xla", 0.5)], indirect=["regime"]
 )
 def test_equals_its_definition_up_to_second_derivatives(regime, rate):
     dropout = None

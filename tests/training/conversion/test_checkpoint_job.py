@@ -122,12 +122,7 @@ def test_mdeq_is_measured(tmp_path, capsys):
     mapping = {
         "experiment": "classification",
         "data": {"name": "folder", "directory": str(folder), "image_size": 32},
-        "model": {
-            "name": "mdeq",
-            "filters": [8],
-            "groups": 4,
-            "num_downsamplings": 1,
-        },
+        "model": {"name": "mdeq", "filters": [8], "groups": 4, "num_downsamplings": 1},
         "phases": [{"epochs": 1}],
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(mapping))

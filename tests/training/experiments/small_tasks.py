@@ -7,11 +7,7 @@ from training.runs import variants
 from training.runs.work_directory import WorkDirectory
 
 TWIN = {
-    "model.solver": {
-        "class_name": "fixed_point_iteration",
-        "max_iter": 3,
-        "tol": None,
-    },
+    "model.solver": {"class_name": "fixed_point_iteration", "max_iter": 3, "tol": None},
     "model.gradient": "unrolled",
     "model.regularizer": None,
 }

@@ -4,11 +4,7 @@ import re
 
 import pytest
 
-from tests.training.experiments.small_tasks import (
-    TWIN,
-    config,
-    job,
-)
+from tests.training.experiments.small_tasks import TWIN, config, job
 from tests.training.runs import small_runs
 from training.errors import InputError
 from training.evaluation.plots import draw_comparison

@@ -114,8 +114,7 @@ def test_second_vocabulary_comes_from_the_cache(tmp_path, counted, level):
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"content": TRAIN + "d"}, {"lower_case": True}, {"minimum_count": 2}],
+    "changed", [{"content": TRAIN + "d"}, {"lower_case": True}, {"minimum_count": 2}]
 )
 def test_changed_vocabulary_raises(tmp_path, changed):
     load("word", TRAIN, tmp_path)

@@ -78,6 +78,8 @@ class ModelConfig(Components):
         max_norm: Float. See `ImageDenoiser`. Null for no bound.
         num_untied: Positive integer. Applies this many cells once each, with a denoiser
             of its own, in place of an equilibrium. Null for an equilibrium.
+        self_supervised: Boolean. Whether training sees measurements only, by an
+            `EquivariantImagingModel`.
     """
 
     gradient: keys.Component = "neumann"
@@ -87,6 +89,7 @@ class ModelConfig(Components):
     num_layers: keys.integer(ge=2, le=100) = 4
     max_norm: keys.number(gt=0, le=1) | None = None
     num_untied: keys.integer(le=1000) | None = None
+    self_supervised: bool = False
 
 
 class ImagingEvaluationConfig(EvaluationConfig):
@@ -316,8 +319,16 @@ class ImagingJob(ArrayJob):
     def num_layers(self):
         return self.config.model.num_untied
 
+    def wrap_model(self, model):
+        """See `Job`. With `self_supervised`, returns an `EquivariantImagingModel`."""
+        if not self.config.model.self_supervised:
+            return model
+        noise, seed = self.config.data.noise, self.config.seed
+        with config_errors("model"):
+            return deq_keras.models.EquivariantImagingModel(model, noise, seed=seed)
+
     def loss(self):
-        return "mse"
+        return None if self.config.model.self_supervised else "mse"
 
     def measure(self, predict, budgets, model=None, data=None):
         batches = tf.data.Dataset.from_tensor_slices(data or self.feed.test)

@@ -1,0 +1,187 @@
+"""Training of image restorers without images."""
+
+import math
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from deq_keras.core.checks import check_non_negative
+from deq_keras.core.serialization import Config, arguments_of
+from deq_keras.core.structure import at_least_float32
+from deq_keras.models.image_restorer.image_restorer_backbone import (
+    ImageRestorerBackbone,
+)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class EquivariantImagingModel(keras.Model):
+    """Trains an image restorer f on measurements y alone, by equivariant imaging.
+
+    Images that are shifted, turned or mirrored are images, too. The restorer must find
+    them again in measurements of its own:
+
+    ```
+    x = f(y)    x' = T x    y' = A x' + noise
+    loss = |A x - y|^2 / |A|^2 + weight |f(y') - x'|^2    over the number of pixels
+    ```
+
+    A is the operator of the restorer and |A| its norm. T is drawn for each batch: a
+    circular shift by whole pixels, mirror images and, of square images, the transpose.
+    A measurement alone says nothing about what A loses, such as missing pixels. These
+    transforms show it, unless they change nothing for A: those of a circular `Blur`
+    commute with it.
+
+    `fit` takes measurements as `ImageRestorerBackbone` does, in floating-point, and
+    logs the two terms as `measurement_loss` and `equivariance_loss`. If it also
+    receives images, they are for the metrics of `compile` only. A step solves two
+    equilibria. Penalties of the `DEQ` layer count with the mean of both. The model
+    shares the weights of the restorer and returns its images: afterwards, use the
+    restorer.
+
+    Args:
+        restorer: `ImageRestorer` or `ImageRestorerBackbone`, which is trained in place.
+        noise: Float >= 0. Standard deviation of the noise of y', which should be that
+            of the measurements. A restorer that reads the noise level uses its level.
+            Defaults to `0.0`.
+        weight: Float >= 0. Weight of the second term. Defaults to `1.0`.
+        seed: Integer. Seed of the transforms and of the noise. Defaults to `None`, a
+            random seed.
+        **kwargs: `name`.
+
+    Call arguments:
+        inputs: Measurements, as `ImageRestorerBackbone` takes them.
+
+    Output shape:
+        `(batch, height, width, channels)`.
+
+    Raises:
+        ValueError: If an argument is invalid, or `compile` receives a loss.
+
+    Example:
+
+    >>> mask = np.random.default_rng(0).uniform(size=(8, 8)) < 0.5
+    >>> operator = deq_keras.layers.Inpainting(mask, (8, 8, 1))
+    >>> cell = deq_keras.layers.ProximalGradientCell(
+    ...     operator, deq_keras.layers.ImageDenoiser(filters=8, num_layers=3))
+    >>> restorer = deq_keras.models.ImageRestorer(
+    ...     deq_keras.models.ImageRestorerBackbone(cell))
+    >>> model = EquivariantImagingModel(restorer)
+    >>> model.compile("adam")
+    >>> measurements = mask[..., None] * np.ones((4, 8, 8, 1), "float32")
+    >>> sorted(model.fit(measurements, verbose=0).history)[-3:]
+    ['equivariance_loss', 'loss', 'measurement_loss']
+
+    Reference:
+
+    - Chen, Tachella and Davies (2021), "Equivariant imaging: learning beyond the range
+      space".
+    """
+
+    def __init__(
+        self,
+        restorer: keras.Model,
+        noise: float = 0.0,
+        weight: float = 1.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        backbone = getattr(restorer, "backbone", restorer)
+        if not isinstance(backbone, ImageRestorerBackbone):
+            raise ValueError(
+                "`restorer` must be an ImageRestorer or an ImageRestorerBackbone. "
+                f"Received: restorer={restorer!r} (of type {type(restorer).__name__})."
+            )
+        self.restorer = restorer
+        self.cell = backbone.deq.cell
+        self.noise = check_non_negative("noise", noise)
+        self.weight = check_non_negative("weight", weight)
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.seed = seed
+        self.distance = keras.losses.MeanSquaredError()
+        self.measurement_loss = keras.metrics.Mean("measurement_loss")
+        self.equivariance_loss = keras.metrics.Mean("equivariance_loss")
+
+    def compile(self, optimizer: Any = "auto", loss: Any = None, **kwargs: Any) -> None:
+        """See `keras.Model.compile`. The model has its own loss. The default optimizer
+        is that of `ImageRestorer`."""
+        if loss is not None:
+            raise ValueError(
+                "EquivariantImagingModel has its own loss. Train the restorer itself "
+                f"if you have images. Received: loss={loss!r}."
+            )
+        if optimizer == "auto":
+            optimizer = keras.optimizers.Adam(1e-3, global_clipnorm=1.0)
+        super().compile(optimizer=optimizer, **kwargs)
+
+    def compile_from_config(self, config: Config) -> None:
+        # Keras does not compile models whose `compile` has other arguments.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        return self.restorer(inputs, training=training)
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        del y, sample_weight
+        penalty = sum(self.losses)  # The next call removes them.
+        operator, reads_level = self.cell.operator, isinstance(x, dict)
+        measured = x["measurements"] if reads_level else x
+        images = at_least_float32(y_pred)
+
+        shapes = operator.measurement_shape, operator.image_shape
+        num_measured, num_pixels = map(math.prod, shapes)
+        scale = num_measured / num_pixels / operator.norm**2
+        first = scale * self.distance(measured, operator(images))
+
+        moved = self.transform(images)
+        again = operator(moved)
+        level = x["noise_level"] if reads_level else self.noise
+        level = ops.reshape(level, (-1, *[1] * len(operator.measurement_shape)))
+        again += ops.cast(level, again.dtype) * keras.random.normal(
+            ops.shape(again), dtype=again.dtype, seed=self.seed_generator
+        )
+        inputs = {**x, "measurements": again} if reads_level else again
+        second = self.distance(moved, self.restorer(inputs, training=training))
+
+        num_samples = ops.shape(images)[0]
+        self.measurement_loss.update_state(first, num_samples)
+        self.equivariance_loss.update_state(second, num_samples)
+        return first + self.weight * second + (penalty + sum(self.losses)) / 2
+
+    def transform(self, images: Any) -> Any:
+        """Returns T x: images that are shifted, mirrored and, if square, transposed.
+
+        Args:
+            images: Tensor `(batch, height, width, channels)`.
+        """
+        height, width = images.shape[1:3]
+        drawn = keras.random.uniform((5,), seed=self.seed_generator)
+        shift = ops.cast(drawn[:2] * (height, width), "int32")
+        images = tf.roll(images, shift, (1, 2))
+        for axis in (1, 2):
+            images = ops.where(drawn[1 + axis] < 0.5, images, ops.flip(images, axis))
+        if height == width:
+            transposed = ops.transpose(images, (0, 2, 1, 3))
+            images = ops.where(drawn[4] < 0.5, images, transposed)
+        return images
+
+    def get_config(self) -> Config:
+        restorer = keras.saving.serialize_keras_object(self.restorer)
+        restorer.pop("compile_config", None)  # Only this model is trained.
+        arguments = arguments_of(self, EquivariantImagingModel)
+        return {"name": self.name, **arguments, "restorer": restorer}
+
+    @classmethod
+    def from_config(cls, config: Config) -> Any:
+        restorer = keras.saving.deserialize_keras_object(config["restorer"])
+        return cls(**{**config, "restorer": restorer})

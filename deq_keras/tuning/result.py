@@ -11,6 +11,7 @@ import numpy as np
 from deq_keras.core.checks import check_count, check_integer, check_open_fraction
 from deq_keras.core.serialization import Config
 from deq_keras.diagnostics.subject import single_layer
+from deq_keras.layers.equilibrium.budget import replace_solver
 from deq_keras.solvers import FixedPointSolver, deserialize, serialize
 
 
@@ -115,8 +116,9 @@ class Tuning(NamedTuple):
     def apply(self, model: Any) -> None:
         """Sets the solver of the `DEQ` layer of a model. Then compile the model again.
 
-        Reduces a `max_iter_jitter` that the budget does not allow. Warns if the second
-        half does not confirm the promise.
+        Further training has the same gradient and penalty. Reduces a `max_iter_jitter`
+        that the budget does not allow. Warns if the second half does not confirm the
+        promise.
 
         Args:
             model: `DEQ` layer, or a model with one.
@@ -124,8 +126,7 @@ class Tuning(NamedTuple):
         layer = single_layer(model)
         if not self.is_confirmed:
             warnings.warn(f"{self.verdict} Promise: {self.promise}.", stacklevel=2)
-        layer.solver = self.solver
-        layer.max_iter_jitter = min(layer.max_iter_jitter, self.solver.max_iter - 1)
+        replace_solver(layer, self.solver)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the result without `settings`, as plain data for JSON.

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras.callbacks import BudgetSelection
-from deq_keras.layers import DEQ, EquilibriumCell
+from deq_keras.layers import DEQ, DenseCell, EquilibriumCell
 from deq_keras.solvers import FixedPointIteration
 from tests.layers.cells import FunctionCell
 from tests.regimes import slow
@@ -30,20 +30,21 @@ def _halving():
     return FunctionCell(lambda z, u: 0.5 * z + u)
 
 
-def _model(make_cell, num_layers=1, **options):
-    solver = FixedPointIteration(max_iter=8, tol=None)
+def _model(make_cell, budgets=(8,), **options):
     layers = [
-        DEQ(make_cell(), solver, "unrolled", None, max_iter_jitter=3)
-        for _ in range(num_layers)
+        DEQ(make_cell(), FixedPointIteration(budget, tol=None), max_iter_jitter=3)
+        for budget in budgets
     ]
     model = keras.Sequential([keras.Input((1,)), *layers])
-    model.compile("sgd", "mse", metrics=["mae"], **options)
+    model.compile("sgd", "mse", metrics=["mae", keras.metrics.R2Score()], **options)
     model.predict(X, verbose=0)
     return model, layers
 
 
-def _end(model, selection):
+def _select(model, selection):
+    """Trains no epochs."""
     selection.set_model(model)
+    selection.on_train_begin()
     selection.on_train_end()
 
 
@@ -53,38 +54,61 @@ def _end(model, selection):
     ids=["graph", "xla", "eager"],
 )
 def test_best_budget_is_set_and_saved(options, tmp_path, capsys):
-    model, layers = _model(CountingCell, num_layers=2, **options)
+    model, layers = _model(CountingCell, budgets=(8, 8), **options)
+    outer = keras.Sequential([model])
+    outer.compile("sgd", "mse", metrics=["mae"], **options)
+    gradients = [layer.gradient for layer in layers]
     selection = BudgetSelection((ONES, 16 * ONES), "mae", "min", batch_size=8)
     with pytest.warns(UserWarning, match="is 0 at 4 evaluations and 1.637e.04 at 128"):
-        _end(model, selection)
+        _select(outer, selection)
     expected = {k: abs(k**2 - 16) for k in (2, 4, 8, 16, 128)}
     assert selection.scores == pytest.approx(expected)
     assert capsys.readouterr().out == (
         "Validation mae at 2 / 4 / 8 / 16 / 128 evaluations: 12 / 0 / 48 / 240 / "
         "1.637e+04. Selected: 4.\n"
     )
+    assert [layer.gradient for layer in layers] == gradients  # "auto" has chosen them.
     for layer in layers:
         assert layer.solver.max_iter == 4 and layer.max_iter_jitter == 3
     model.save(tmp_path / "model.keras")
-    for one in (model, keras.saving.load_model(tmp_path / "model.keras")):
+    copy = keras.saving.load_model(tmp_path / "model.keras")
+    for one in (model, outer, copy):
         assert np.all(one.predict(ONES, verbose=0) == 16.0)
 
 
 def test_smallest_of_equal_budgets_is_selected():
     model, (layer,) = _model(_halving)
-    weights = np.arange(20, dtype="float32")
-    data = tf.data.Dataset.from_tensor_slices((X, 2 * X + np.sign(X), weights)).batch(4)
-    selection = BudgetSelection(data, "loss", budgets=(25, 1, 40, 4), verbose=0)
+    targets, weights = 2 * X + np.sign(X), np.arange(20, dtype="float32")
+    data = tf.data.Dataset.from_tensor_slices((X, targets, weights)).batch(8)
+    selection = BudgetSelection(data, budgets=(25, 1, 40, 4), verbose=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _end(model, selection)
+        _select(model, selection)
     for budget, score in selection.scores.items():
         errors = weights * (1 + 2 * 0.5**budget * np.abs(X[:, 0])) ** 2
         np.testing.assert_allclose(score, errors.mean(), rtol=1e-4)
-    losses = np.array([*selection.scores.values()]) / min(selection.scores.values())
-    assert list(selection.scores) == [1, 4, 25, 40]
-    assert losses[0] > losses[1] > 1.005 > losses[2] >= losses[3] == 1.0
-    assert layer.solver.max_iter == 25
+    assert [*selection.scores] == [1, 4, 25, 40] and layer.solver.max_iter == 25
+
+
+def test_scores_that_are_no_means_of_batches():
+    """R^2 in order of the targets, of which each batch knows a part."""
+    model, (layer,) = _model(_halving)
+    x = np.sort(X, axis=0)
+    selection = BudgetSelection((x, 2 * x), "r2_score", "max", (1, 3), 0.2, 4)
+    _select(model, selection)
+    for budget, score in selection.scores.items():
+        expected = 1 - np.sum((2 * 0.5**budget * x) ** 2) / np.sum(
+            (2 * (x - x.mean())) ** 2
+        )
+        np.testing.assert_allclose(score, expected, rtol=1e-4)
+    assert layer.solver.max_iter == 3
+
+
+def test_scores_that_are_not_finite_select_nothing():
+    model, (layer,) = _model(_halving)
+    with pytest.warns(UserWarning, match="no score is finite"):
+        _select(model, BudgetSelection((X, np.nan * X)))
+    assert layer.solver.max_iter == 8
 
 
 @pytest.mark.parametrize(
@@ -92,15 +116,21 @@ def test_smallest_of_equal_budgets_is_selected():
     [
         (((X, X), "mae"), "`mode`"),
         ((X,), "`validation_data`"),
+        ((tf.data.Dataset.from_tensors((X, X)).repeat(),), "`validation_data`"),
         (((X, X), "loss", "min", (0,)), "`budgets`"),
     ],
 )
 def test_bad_argument_raises(arguments, words):
-    with pytest.raises(ValueError, match=f"{words}.*Received"):
+    with pytest.raises(ValueError, match=f"(?s){words}.*Received"):
         BudgetSelection(*arguments)
 
 
-def test_unknown_score_raises():
-    selection = BudgetSelection((X, X), "acc", "max")
-    with pytest.raises(ValueError, match="`monitor`.*mae.*Received"):
-        _end(_model(_halving)[0], selection)
+def test_training_that_does_not_fit_raises_early():
+    selection = BudgetSelection((X, X))
+    for model in (_model(_halving, (8, 9))[0], keras.Sequential()):
+        with pytest.raises(ValueError, match="`budgets`.*Received"):
+            _select(model, selection)
+    model = keras.Sequential([keras.Input((1,)), DEQ(DenseCell(2))])
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="`monitor`.*loss.*Received"):
+        model.fit(X, X, verbose=0, callbacks=[BudgetSelection((X, X), "acc", "max")])

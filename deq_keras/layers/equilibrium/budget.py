@@ -196,6 +196,22 @@ def _innermost(
     return _number(max_iter), _number(tol)
 
 
+def replace_solver(layer: Any, solver: FixedPointSolver) -> None:
+    """Sets the solver of a trained layer, and nothing else of its training.
+
+    Components that are `"auto"` would follow from the solver. Reduces a
+    `max_iter_jitter` that its budget does not allow.
+
+    Args:
+        layer: `DEQ` layer.
+        solver: Its new solver.
+    """
+    gradient, regularizer = layer.gradient, layer.regularizer
+    layer.solver = solver
+    layer.gradient, layer.regularizer = gradient, regularizer
+    layer.max_iter_jitter = min(layer.max_iter_jitter, solver.max_iter - 1)
+
+
 def as_numbers(max_iter: Any = None, tol: Any = None) -> tuple[Any, Any]:
     """Checks the arguments of a call; returns numbers if their values are known."""
     return as_max_iter(_number(max_iter)), as_tol(_number(tol))

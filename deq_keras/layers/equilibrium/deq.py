@@ -518,7 +518,12 @@ class DEQ(keras.layers.Layer):
         """
         if injection is not None:
             mask = cell_problem.single_mask(mask)
-            return FixedPointProblem(self._function, injection, mask)
+            injection, is_current = self._trace_version.check(
+                self.name, injection, self._budget.is_in_file
+            )
+            return FixedPointProblem(
+                self._function, injection, mask, is_usable=is_current
+            )
         if inputs is None:
             raise ValueError("Pass `inputs` or `injection`. Received: None for both.")
         if not self.built:

@@ -86,11 +86,16 @@ class TestReplacement:
     @pytest.mark.parametrize("name", REPLACEMENTS)
     def test_a_compiled_function_raises(self, name):
         deq = _deq(regularizer="jacobian")
-        own = tf.function(lambda x: deq.problem(x).injection)
-        own(X)
-        setattr(deq, name, self.REPLACEMENTS[name])
-        with pytest.raises(tf.errors.InvalidArgumentError, match="was replaced"):
+        functions = (
+            tf.function(lambda x: deq.problem(x).injection),
+            tf.function(lambda x: deq.problem(injection=deq.inject(x)).injection),
+        )
+        for own in functions:
             own(X)
+        setattr(deq, name, self.REPLACEMENTS[name])
+        for own in functions:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="was replaced"):
+                own(X)
 
     def test_a_model_raises_until_compile(self):
         deq = _deq(solvers.FixedPointIteration(30), "phantom", "jacobian")

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -27,8 +28,8 @@ class EquivariantImagingModel(keras.Model):
     loss = |A x - y|^2 / |A|^2 + weight |f(y') - x'|^2    over the number of pixels
     ```
 
-    A is the operator of the restorer and |A| its norm. T is drawn for each batch: a
-    circular shift by whole pixels, mirror images and, of square images, the transpose.
+    A is the operator of the restorer and |A| its norm. T is drawn for each image:
+    a circular shift by whole pixels, mirror images and, if it is square, the transpose.
     A measurement alone says nothing about what A loses, such as missing pixels. These
     transforms show it, unless they change nothing for A: those of a circular `Blur`
     commute with it.
@@ -164,15 +165,16 @@ class EquivariantImagingModel(keras.Model):
         Args:
             images: Tensor `(batch, height, width, channels)`.
         """
-        height, width = images.shape[1:3]
-        drawn = keras.random.uniform((5,), seed=self.seed_generator)
-        shift = ops.cast(drawn[:2] * (height, width), "int32")
-        images = tf.roll(images, shift, (1, 2))
-        for axis in (1, 2):
-            images = ops.where(drawn[1 + axis] < 0.5, images, ops.flip(images, axis))
+        batch, (height, width) = ops.shape(images)[0], images.shape[1:3]
+        shape = batch, 1
+        for axis, size in ((1, height), (2, width)):
+            shift = keras.random.randint(shape, 0, size, seed=self.seed_generator)
+            step = 2 * keras.random.randint(shape, 0, 2, seed=self.seed_generator) - 1
+            pixels = (step * np.arange(size) + shift) % size  # (batch, size)
+            images = tf.gather(images, pixels, axis=axis, batch_dims=1)
         if height == width:
-            transposed = ops.transpose(images, (0, 2, 1, 3))
-            images = ops.where(drawn[4] < 0.5, images, transposed)
+            coin = keras.random.uniform((batch, 1, 1, 1), seed=self.seed_generator)
+            images = ops.where(coin < 0.5, images, ops.transpose(images, (0, 2, 1, 3)))
         return images
 
     def get_config(self) -> Config:

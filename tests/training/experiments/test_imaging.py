@@ -103,16 +103,18 @@ def test_total_variation_denoiser_minimizes_its_objective():
     np.testing.assert_allclose(denoiser(flat), flat, atol=1e-6)
 
 
-def test_takes_a_step_and_measures(few_crops):
-    job = make_job()
+@pytest.mark.parametrize("self_supervised", [False, True])
+def test_takes_a_step_and_measures(self_supervised, few_crops):
+    job = make_job(("model.self_supervised", self_supervised))
     measured, images = job.feed.test
     with small_runs.eagerly():
         model, optimizer, (span,) = build(job)
-        enter_phase(job, model, span, optimizer, model)
+        trainer = job.wrap_model(model)
+        enter_phase(job, model, span, optimizer, trainer)
         batch = next(iter(job.feed.fit_arguments(range(1))["x"]))
         # The last convolution starts at zero, so the first step changes no other.
-        model.train_on_batch(*batch)
-        small_runs.take_step(model, *batch)
+        trainer.train_on_batch(*batch)
+        small_runs.take_step(trainer, *batch)
         predicted = np.clip(model.predict(measured, verbose=0), 0, 1)
     result = job.evaluate(model, [1, 2])
     assert set(result) == {"budgets", "doubled_noise"}
@@ -147,6 +149,7 @@ def test_untied_cells_are_one_evaluation_each(few_crops, no_graphs):
             "model.*channels.*Received",
         ),
         ({"data.train_folder": "nowhere"}, "nowhere"),
+        ({"model.self_supervised": True, "model.num_untied": 2}, "num_untied=2"),
     ],
 )
 def test_configs_that_do_not_fit_are_refused(changes, words, few_crops):

@@ -201,8 +201,8 @@ def test_takes_a_step_of_each_phase(name):
         if job.config.experiment == "imaging":
             # The last convolution of a denoiser starts at zero, so the first step
             # changes no other.
-            model.train_on_batch(*batch)
-        if trainer is model:
-            take_step(model, *batch)
+            trainer.train_on_batch(*batch)
+        if job.config.experiment != "reasoning" or trainer is model:
+            take_step(trainer, *batch)
         else:  # In segments, the first step does not reach every weight.
             assert np.isfinite(trainer.train_on_batch(*batch, return_dict=True)["loss"])

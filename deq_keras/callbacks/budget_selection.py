@@ -19,11 +19,11 @@ from deq_keras.layers.equilibrium.budget import replace_solver
 from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
 
-# Default budgets over that of the solver. Most solves of the largest one converge.
+# Default budgets, relative to the present one. Most solves of the largest converge.
 _MULTIPLES = (0.25, 0.5, 1, 2, 16)
 # Default difference of equal scores, relative to the best.
 _SMALLEST_LOSS = 0.005
-# What Keras and KerasHub compile once.
+# Keras and KerasHub compile these once.
 _FUNCTIONS = (
     "train_function",
     "test_function",
@@ -37,8 +37,8 @@ class BudgetSelection(keras.callbacks.Callback):
 
     Gradients of steps, such as the default, train the states of a few evaluations. Not
     every such model has its answer at the equilibrium: then its score falls if a solve
-    goes on. At the end of `fit`, this callback calls `evaluate` at several budgets of
-    evaluations, each in a `SolveScope`, and prints one line:
+    goes on. At the end of `fit`, the callback calls `evaluate` at several budgets,
+    each in a `SolveScope`, and prints one line:
 
     ```
     Validation r2 at 6 / 12 / 30 / 60 / 480 evaluations: 0.7461 / 0.8248 / 0.7998 /

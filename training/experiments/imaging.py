@@ -15,7 +15,7 @@ from ..config import keys
 from ..config.fields import Components, Config, EvaluationConfig, VariantsConfig
 from ..config.reading import by_variant
 from ..data.images import photographs
-from ..errors import config_errors
+from ..errors import InputError, config_errors
 from ..evaluation.budgets import measure_at_budgets
 from ..evaluation.report import evaluations
 from ..evaluation.summary import align, at_budgets, mean_text
@@ -262,6 +262,11 @@ class ImagingJob(ArrayJob):
     def build_model(self):
         config, policy = self.config.model, keras.DTypePolicy(self.config.precision)
         data = self.config.data
+        if config.self_supervised and config.num_untied is not None:
+            raise InputError(
+                "`model.self_supervised` needs an equilibrium. Remove "
+                f"`model.num_untied`. Received: num_untied={config.num_untied}."
+            )
         reads_noise = data.noise_range is not None
         with config_errors("data"):
             operator = build_operator(data)

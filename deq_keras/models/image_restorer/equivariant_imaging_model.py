@@ -31,8 +31,7 @@ class EquivariantImagingModel(keras.Model):
     A is the operator of the restorer and |A| its norm. T is drawn for each image:
     a circular shift by whole pixels, mirror images and, if it is square, the transpose.
     A measurement alone says nothing about what A loses, such as missing pixels. These
-    transforms show it, unless they change nothing for A: those of a circular `Blur`
-    commute with it.
+    transforms show it, unless they commute with A, as shifts and a circular `Blur` do.
 
     `fit` takes measurements as `ImageRestorerBackbone` does, in floating-point, and
     logs the two terms as `measurement_loss` and `equivariance_loss`. If it also
@@ -106,8 +105,8 @@ class EquivariantImagingModel(keras.Model):
         self.equivariance_loss = keras.metrics.Mean("equivariance_loss")
 
     def compile(self, optimizer: Any = "auto", loss: Any = None, **kwargs: Any) -> None:
-        """See `keras.Model.compile`. The model has its own loss. The default optimizer
-        is that of `ImageRestorer`."""
+        """See `keras.Model.compile`. The model has a loss of its own. Optimizer
+        `"auto"` is Adam with a rate of 1e-3 and gradients clipped to a norm of one."""
         if loss is not None:
             raise ValueError(
                 "EquivariantImagingModel has its own loss. Train the restorer itself "

@@ -1,6 +1,6 @@
 """A pytest plug-in that computes on a CPU as a GPU does by default.
 
-`python -m pytest -p tests.gpu_emulation` shows which tests would fail on a GPU:
+`python -m pytest -p tools.gpu_emulation` shows which tests would fail on a GPU:
 
 - The factors of products of float32 are rounded to ten bits, as in TensorFloat-32.
 - Last bits depend on the size of the batch, and differ between eager mode and graphs.

@@ -133,14 +133,16 @@ class EquivariantImagingModel(keras.Model):
         training: bool = True,
     ) -> Any:
         del y, sample_weight
-        penalty = sum(self.losses)  # The next call removes them.
+        penalty = self._penalty()  # The next call removes it.
         operator, reads_level = self.cell.operator, isinstance(x, dict)
         measured = x["measurements"] if reads_level else x
         images = at_least_float32(y_pred)
 
         shapes = operator.measurement_shape, operator.image_shape
         num_measured, num_pixels = map(math.prod, shapes)
-        scale = num_measured / num_pixels / operator.norm**2
+        norm = ops.cast(operator.norm, keras.config.floatx())
+        # A trained operator must not lower the loss by its norm.
+        scale = num_measured / num_pixels / ops.stop_gradient(norm) ** 2
         first = scale * self.distance(measured, operator(images))
 
         moved = self.transform(images)
@@ -154,9 +156,15 @@ class EquivariantImagingModel(keras.Model):
         second = self.distance(moved, self.restorer(inputs, training=training))
 
         num_samples = ops.shape(images)[0]
-        self.measurement_loss.update_state(first, num_samples)
-        self.equivariance_loss.update_state(second, num_samples)
-        return first + self.weight * second + (penalty + sum(self.losses)) / 2
+        # Keras divides a loss by the number of replicas, which sum their gradients.
+        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        self.measurement_loss.update_state(num_replicas * first, num_samples)
+        self.equivariance_loss.update_state(num_replicas * second, num_samples)
+        return first + self.weight * second + (penalty + self._penalty()) / 2
+
+    def _penalty(self) -> Any:
+        """Returns what `add_loss` has added since the restorer was called."""
+        return super().compute_loss() if self.losses else 0.0
 
     def transform(self, images: Any) -> Any:
         """Returns T x: images that are shifted, mirrored and, if square, transposed.

@@ -83,6 +83,7 @@ BY_CLASS = {
         "layer_normalization": True,
         "seed": 3,
     },
+    layers.GraphCell: {"units": 4, "contraction": 0.5, "seed": 3},
     layers.GroupNormalization: {
         "groups": 2,
         "epsilon": 0.5,

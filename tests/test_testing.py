@@ -20,6 +20,8 @@ INPUTS = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
 SEQUENCES = np.random.default_rng(1).normal(size=(3, 4, 5)).astype("float32")
 MAPS = np.random.default_rng(2).normal(size=(3, 3, 2, 5)).astype("float32")
 SQUARES = np.random.default_rng(3).normal(size=(2, 4, 4, 4)).astype("float32")
+EDGES = np.array([[[0, 1], [1, 2], [2, 0], [-1, -1], [-1, -1]]] * 3)
+GRAPHS = {"features": SEQUENCES, "edges": EDGES}
 MASK = np.arange(4) < np.array([[4], [3], [1]])
 
 
@@ -31,6 +33,7 @@ BOARD_MASK = MASK[:, :3, None] & MASK[:, None, :2]
     [
         (TwoScaleCell, (3,), {"x": INPUTS[:, :2], "y": INPUTS[:, 2:]}, None),
         (layers.AutomatonCell, (3,), MAPS, BOARD_MASK),
+        slow(layers.GraphCell, (3,), GRAPHS, None),
         slow(layers.MonotoneDenseCell, (3,), INPUTS, None),
         slow(layers.RecallCell, (3, 1), SEQUENCES, MASK),
         slow(layers.AttentionCell, (4, 2), SEQUENCES[..., :4], MASK),

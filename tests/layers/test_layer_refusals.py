@@ -37,6 +37,7 @@ BAD_VALUES = [
     (layers.BoardEmbedding, "box_shape", (3, 2)),
     (layers.ConvolutionUnit, "kernel_size", 4),
     (layers.DenseCell, "units", 0),
+    (layers.GraphCell, "contraction", 0.0),
     (layers.GroupNormalization, "groups", 0),
     (layers.GroupNormalization, "epsilon", 0.0),
     (layers.MonotoneConvCell, "sign", 2),
@@ -341,6 +342,13 @@ CALLS = [
     (lambda: layers.SpectrallyNormalizedConv2D(3, 2).build((1, None, 4, 2)), "shape"),
     (lambda: layers.RecallCell(4).inject(SEQUENCES), "inputs"),
     (lambda: layers.BoardCell(4, (2, 4)).inject(IMAGES), "inputs"),
+    (lambda: layers.GraphCell(3).inject(SEQUENCES), "edges"),
+    (
+        lambda: layers.GraphCell(3).inject(
+            dict.fromkeys(("edges", "features"), SEQUENCES)
+        ),
+        "integers",
+    ),
     (lambda: layers.MonotoneConvCell(3).inject(INPUTS), "inputs"),
     (lambda: layers.MonotoneMultiscaleCell((2, 2, 2)).inject(IMAGES), "inputs"),
     (lambda: layers.MultiscaleCell((8, 8, 8)).inject(IMAGES), "inputs"),

@@ -22,6 +22,7 @@ def _draw(*shape):
 
 
 VECTORS, TEXTS = _draw(4, 6), _draw(4, 5, 8)
+GRAPHS = {"features": TEXTS, "edges": np.tile([[0, 1], [1, 2], [3, 1]], (4, 1, 1))}
 IMAGES, BOARDS = _draw(4, 8, 8, 4), _draw(4, 6, 6, 8)
 
 
@@ -51,6 +52,7 @@ CELLS = {
         lambda: layers.DenseCell(8, weight_normalization=True, seed=0),
         VECTORS,
     ),
+    "GraphCell": (lambda: layers.GraphCell(8, seed=0), GRAPHS),
     "HalfQuadraticCell": (lambda: _reconstruction(layers.HalfQuadraticCell), IMAGES),
     "MixerCell": (lambda: layers.MixerCell(8), BOARDS),
     "MonotoneConvCell": (lambda: layers.MonotoneConvCell(4), IMAGES),
@@ -76,10 +78,22 @@ CELLS = {
 OF_EACH_KIND = ["cell_from", "DenseCell_normalized", "MultiscaleCell"]
 
 
+def keras_inputs(inputs):
+    """Returns the `keras.Input` of an array, or those of a nest."""
+    if isinstance(inputs, dict):
+        return {
+            name: keras.Input(x.shape[1:], dtype=str(x.dtype), name=name)
+            for name, x in inputs.items()
+        }
+    return tree.map_structure(
+        lambda x: keras.Input(x.shape[1:], dtype=str(x.dtype)), inputs
+    )
+
+
 def _model(name):
     keras.utils.set_random_seed(0)
     make, inputs = CELLS[name]
-    symbolic = keras.Input(inputs.shape[1:])
+    symbolic = keras_inputs(inputs)
     deq = layers.DEQ(make(), solver=_SOLVER, name="deq")
     return keras.Model(symbolic, deq(symbolic)), inputs
 

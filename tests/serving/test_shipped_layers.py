@@ -9,7 +9,7 @@ from keras import tree
 
 from deq_keras import layers, serving, solvers
 from tests.layers.test_keras_suite import LAYERS
-from tests.layers.test_quantization import CELLS
+from tests.layers.test_quantization import CELLS, keras_inputs
 from tests.regimes import slow
 
 RANDOM = np.random.default_rng(0)
@@ -59,6 +59,10 @@ def _restoration(cls, operator, **denoiser):
     return cell, np.asarray(operator(IMAGES[..., : operator.image_shape[-1]]))
 
 
+def _first(leaf):
+    return leaf[:3]
+
+
 def _embedding():
     return layers.AdaptiveEmbedding(50, 8)
 
@@ -81,7 +85,8 @@ class Attention(keras.layers.Layer):
 # Name -> function that returns a cell and the inputs of its DEQ layer.
 ALL_CELLS = {
     **{
-        name: lambda pair=pair: (pair[0](), pair[1][:3]) for name, pair in CELLS.items()
+        name: lambda pair=pair: (pair[0](), tree.map_structure(_first, pair[1]))
+        for name, pair in CELLS.items()
     },
     **{
         f"ProximalGradientCell_{name}": functools.partial(
@@ -190,9 +195,7 @@ def test_file_equals_predict(name, target, tmp_path):
         layer = layers.DEQ(cell, solvers.FixedPointIteration(6))
     else:
         layer, inputs = ALL_LAYERS[name]()
-    symbolic = tree.map_structure(
-        lambda x: keras.Input(x.shape[1:], dtype=str(x.dtype)), inputs
-    )
+    symbolic = keras_inputs(inputs)
     outputs = layer(symbolic)
     model = keras.Model(symbolic, outputs)
     export, suffix = EXPORTS[target]

@@ -182,7 +182,6 @@ def plot_residuals(path, diagnoses):
     """
     figure, axes = _figure("function evaluations (NFE)", "smallest residual so far")
     axes.xaxis.set_major_locator(_integers())
-    has_positive = False
     for name, runs in by_variant(diagnoses).items():
         budgets = [row["budget"] for row in runs[0]["residual_quantiles"]]
         quartiles = np.array(
@@ -196,9 +195,7 @@ def plot_residuals(path, diagnoses):
             low, median, high = _geometric_band(quartiles[:, :, 1])
         (line,) = axes.plot(budgets, median, label=name)
         _band(axes, budgets, low, high, line)
-        has_positive |= bool(np.any(high > 0))
-    if has_positive:  # Some cells converge in one evaluation.
-        axes.set_yscale("log")
+    axes.set_yscale("log", nonpositive="mask")
     _legend(figure, axes)
     _save(figure, path)
 
@@ -324,6 +321,7 @@ def residual_image(quartiles):
         axes.fill_between(counts, low, high, alpha=0.25, label="quartiles")
         axes.xaxis.set_major_locator(_integers())
         axes.legend()
+        _check_scales(figure)
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
     return np.array(canvas.buffer_rgba())
@@ -352,6 +350,17 @@ def _band(axes, budgets, low, high, line):
     axes.fill_between(budgets, low, high, color=line.get_color(), alpha=0.25)
 
 
+def _check_scales(figure):
+    """Makes logarithmic axes without positive values linear.
+
+    Some cells converge to a residual of zero.
+    """
+    for axes in figure.axes:
+        if axes.get_yscale() == "log" and np.isinf(axes.dataLim.minposy):
+            axes.set_yscale("linear")
+
+
 def _save(figure, path):
+    _check_scales(figure)
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150)

@@ -3,6 +3,7 @@
 from deq_keras.layers.reasoning.board_cell import BoardCell
 from deq_keras.layers.reasoning.board_embedding import BoardEmbedding
 from deq_keras.layers.reasoning.convolutional_cells import AutomatonCell, RecallCell
+from deq_keras.layers.reasoning.graph_cell import GraphCell
 from deq_keras.layers.reasoning.token_cell import AttentionCell, MixerCell
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "AutomatonCell",
     "BoardCell",
     "BoardEmbedding",
+    "GraphCell",
     "MixerCell",
     "RecallCell",
 ]

@@ -1,0 +1,108 @@
+"""The cell of graphs, against dense matrices in NumPy."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import gradients, layers, solvers
+
+RANDOM = np.random.default_rng(0)
+FEATURES = RANDOM.normal(size=(2, 5, 3))
+# A ring with a loop and a double edge; and a chain of three nodes, padded.
+EDGES = np.array(
+    [
+        [[0, 1], [1, 2], [2, 3], [3, 4], [4, 0], [2, 2], [0, 1]],
+        [[0, 1], [1, 2], *[[-1, -1]] * 5],
+    ]
+)
+GRAPHS = {"features": FEATURES, "edges": EDGES}
+
+
+def _matrix(edges, num_nodes):
+    matrix = np.zeros((num_nodes, num_nodes))
+    for sender, receiver in edges[edges[:, 0] >= 0]:
+        matrix[receiver, sender] += 1
+    degrees = np.outer(matrix.sum(axis=1), matrix.sum(axis=0))
+    return matrix / np.sqrt(np.maximum(degrees, 1))
+
+
+def _layer(activation):
+    cell = layers.GraphCell(4, 0.8, activation, seed=0, dtype="float64")
+    # The gradient at an equilibrium; a loose default tolerance would hide errors.
+    solver = solvers.Anderson(400, 1e-13)
+    gradient = gradients.ImplicitGradient(solver)
+    layer = layers.DEQ(cell, solver, gradient, dtype="float64")
+    layer(GRAPHS)
+    cell.recurrent.weights[0].assign(RANDOM.normal(size=(4, 4)))
+    cell.projection.bias.assign(RANDOM.normal(size=4))
+    return layer
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_linear_equilibrium_and_gradient(jit_compile):
+    layer = _layer("linear")
+    w = layer.cell.recurrent.normalized_kernel().numpy()
+    assert 0.78 < np.linalg.norm(w, 2) <= 0.8 + 1e-12
+    kernel, bias = (weight.numpy() for weight in layer.cell.projection.weights)
+    weights = RANDOM.normal(size=(2, 5, 4))
+
+    @tf.function(jit_compile=jit_compile)
+    def solve(features):
+        with tf.GradientTape() as tape:
+            tape.watch(features)
+            z = layer({"features": features, "edges": EDGES})
+            total = tf.reduce_sum(weights * z)
+        return z, tape.gradient(total, features)
+
+    found = solve(tf.constant(FEATURES))
+    for z, slope, x, edges, direction in zip(
+        *found, FEATURES, EDGES, weights, strict=True
+    ):
+        # Row by row, S z W is the product of kron(S, W^T) and z.
+        system = np.eye(20) - np.kron(_matrix(edges, 5), w.T)
+        expected = np.linalg.solve(system, np.ravel(x @ kernel + bias))
+        np.testing.assert_allclose(z, expected.reshape(5, 4), rtol=1e-9, atol=1e-10)
+        adjoint = np.linalg.solve(system.T, direction.ravel()).reshape(5, 4)
+        np.testing.assert_allclose(slope, adjoint @ kernel.T, rtol=1e-8, atol=1e-9)
+
+
+def test_nonlinear_equilibrium():
+    layer = _layer("relu")
+    injection = layer.inject(GRAPHS)
+    z = layer(GRAPHS).numpy()
+    inputs, w = injection["inputs"].numpy(), injection["kernel"].numpy()
+    for state, offset, edges in zip(z, inputs, EDGES, strict=True):
+        expected = np.maximum(_matrix(edges, 5) @ state @ w + offset, 0)
+        np.testing.assert_allclose(state, expected, atol=1e-11)
+    # f contracts by what the cell states, also where it expands.
+    constant = float(layer.cell.lipschitz_constant(injection))
+    assert 0.78 < constant <= 0.8 + 1e-12
+    for scale in (1e-3, 1.0):
+        other = z + scale * RANDOM.normal(size=z.shape)
+        change = layer.cell(other, injection) - layer.cell(z, injection)
+        axes = (1, 2)
+        distance = np.linalg.norm(other - z, axis=axes)
+        assert np.all(np.linalg.norm(change, axis=axes) <= constant * distance)
+
+
+def test_padding_and_paths():
+    layer = _layer("tanh")
+    base = layer(GRAPHS).numpy()
+    alone = {"features": FEATURES[1:, :3], "edges": EDGES[1:, :2]}
+    np.testing.assert_allclose(layer(alone), base[1:, :3], atol=1e-11)
+    features = FEATURES.copy()
+    features[1, 0] += 1
+    changed = layer({"features": features, "edges": EDGES}).numpy() != base
+    # Nodes that a path leads to change, and no others.
+    assert changed.any(axis=-1).tolist() == [[False] * 5, [True] * 3 + [False] * 2]
+    outside = np.where(EDGES == 4, 5, EDGES)  # Not the first node of the next graph.
+    z = layer({"features": FEATURES, "edges": outside}).numpy()
+    assert np.isnan(z[0]).any() and not np.isnan(z[1]).any()
+
+
+def test_sums_many_edges_in_bfloat16():
+    star = np.array([[[i, 0] for i in range(1, 401)]])
+    cell = layers.GraphCell(2, dtype="mixed_bfloat16")
+    injection = cell.inject({"features": np.ones((1, 401, 1)), "edges": star})
+    assert injection["weights"].dtype == "bfloat16"
+    np.testing.assert_allclose(injection["weights"], 1 / 20, rtol=0.01)

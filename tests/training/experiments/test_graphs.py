@@ -1,0 +1,98 @@
+"""The experiment `graphs`: its graphs, its explicit networks, and a run of all."""
+
+import copy
+
+import numpy as np
+import pytest
+
+from tests.training.runs import small_runs
+from training.config import reading as configs
+from training.experiments import graphs
+
+TINY = {
+    "experiment": "graphs",
+    "tensorboard": False,
+    "data": {"graph": "chains", "chain_length": 3, "updates_per_epoch": 2},
+    "model": {"units": 3, "l2": 1e-3, "solver": {"class_name": "anderson"}},
+    "phases": [{"epochs": 1}],
+    "variants": {
+        "equilibrium": {},
+        **{n: {"model.network": n} for n in ("gcn", "mlp")},
+    },
+    "evaluation": {"budgets": [2, 8], "max_iter": 8},
+}
+# Pages 2, 0 and 1, with two words, whose links are a path, a loop and a double link.
+PAGES = "id\twords\tclass\n2\t1,1\t1\n0\t0,1\t0\n1\t1,0\t2\n"
+LINKS = "id\tid\n0\t1\n1\t2\n2\t2\n0\t1\n"
+
+
+def _pages(folder):
+    for name, text in (("node_feature_label", PAGES), ("graph_edges", LINKS)):
+        path = folder / "new_data" / "texas" / f"out1_{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "splits").mkdir()
+    masks = {
+        f"{part}_mask": np.eye(3)[i] for i, part in enumerate(("train", "val", "test"))
+    }
+    np.savez(folder / "splits" / "texas_split_0.6_0.2_4.npz", **masks)
+    return graphs.DataConfig(graph="texas", directory=str(folder))
+
+
+def test_reads_pages_and_links(tmp_path):
+    config = _pages(tmp_path)
+    training, test, num_classes = graphs.GraphsJob.draw(config, 4)
+    assert training[0]["features"].tolist() == [[[0, 1], [1, 0], [1, 1]]]
+    assert training[0]["edges"].tolist() == [[[0, 1], [1, 0], [1, 2], [2, 1]]]
+    assert (training[1].tolist(), test[1].tolist()) == ([[0, -1, -1]], [[-1, -1, 1]])
+    assert num_classes == 3
+    config = config.model_copy(update={"part": "validation"})
+    _, validation, _ = graphs.GraphsJob.draw(config, 4)
+    assert validation[1].tolist() == [[-1, 2, -1]]
+
+
+@pytest.mark.parametrize(
+    "directory, seed, match",
+    [(False, 0, "data.directory"), (True, 10, "0 to 9"), (True, 5, "_5.npz")],
+)
+def test_refuses_missing_pages(directory, seed, match, tmp_path):
+    config = _pages(tmp_path)
+    if not directory:
+        config = config.model_copy(update={"directory": None})
+    with pytest.raises(graphs.InputError, match=match):
+        graphs.GraphsJob.draw(config, seed)
+
+
+def test_chains_know_their_class_at_the_first_node():
+    features, edges, labels, *parts = graphs.chains(4, 0)
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(160))
+    assert [len(part) for part in parts] == [8, 16, 136]
+    matrix = np.zeros((160, 160))
+    matrix[edges[:, 1], edges[:, 0]] = 1
+    reached = sum(np.linalg.matrix_power(matrix, k) for k in range(4)) @ features
+    np.testing.assert_array_equal(reached, np.eye(100)[labels])
+
+
+def test_graph_convolution():
+    random = np.random.default_rng(0)
+    edges = np.array([[0, 1], [1, 2], [0, 2], [3, 0]])
+    values = random.normal(size=(1, 4, 3)).astype("float32")
+    layer = graphs.GraphConvolution(2, bias_initializer="ones")
+    found = layer(values, edges[None])
+    matrix = np.eye(4)
+    matrix[edges[:, 1], edges[:, 0]] = 1
+    scaled = matrix / np.sqrt(np.outer(matrix.sum(axis=1), matrix.sum(axis=0)))
+    expected = scaled @ (values[0] @ layer.kernel.numpy() + 1)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_run_compares_its_networks(tmp_path):
+    config = configs.resolve(copy.deepcopy(TINY))
+    directory = small_runs.finished(tmp_path / "run", config)
+    labels = graphs.chains(3, 0)[2]
+    for name in ("equilibrium", "gcn", "mlp"):
+        (row, *_) = small_runs.evaluation(directory.path / name)["budgets"][::-1]
+        # Of the nodes that are not trained and not left for validation, not all count.
+        right = row["accuracy"] * (len(labels) - 6 - 12)
+        assert right == pytest.approx(round(right)) and 0 < right

@@ -130,20 +130,34 @@ def webkb(name, directory, split):
     paths.append(root / "splits" / f"{name}_split_0.6_0.2_{split}.npz")
     for path in paths:
         check_file(path)
-    with reading(paths[0], "Copy the repository again."):
+    remedy = "Copy the repository again."
+    with reading(paths[0], remedy):
         rows = [line.split("\t") for line in paths[0].read_text().splitlines()[1:]]
         rows.sort(key=lambda row: int(row[0]))
+        _expect(
+            [int(row[0]) for row in rows] == list(range(len(rows))), "one row a node"
+        )
         features = np.array([row[1].split(",") for row in rows], "float32")
         labels = np.array([row[2] for row in rows], "int64")
-    with reading(paths[1], "Copy the repository again."):
-        edges = np.loadtxt(paths[1], int, skiprows=1, ndmin=2)
-    with reading(paths[2], "Copy the repository again."), np.load(paths[2]) as masks:
-        parts = [
-            np.flatnonzero(masks[f"{part}_mask"]) for part in ("train", "val", "test")
-        ]
+        _expect(np.isfinite(features).all() and labels.min() >= 0, "numbers")
+    with reading(paths[1], remedy):
+        lines = paths[1].read_text().splitlines()[1:]
+        edges = np.array([line.split() for line in lines], int)
+        is_node = (edges >= 0) & (edges < len(labels))
+        is_pair = edges.shape == (len(lines), 2) and is_node.all()
+        _expect(is_pair, f"pairs of {len(labels)} nodes")
+    with reading(paths[2], remedy), np.load(paths[2]) as file:
+        masks = [file[f"{part}_mask"] for part in ("train", "val", "test")]
+        is_mask = all(mask.shape == labels.shape and mask.any() for mask in masks)
+        _expect(is_mask, f"three masks of {len(labels)} nodes")
     edges = np.concatenate([edges, edges[:, ::-1]])
     edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
-    return features, edges, labels, *parts
+    return features, edges, labels, *map(np.flatnonzero, masks)
+
+
+def _expect(condition, expected):
+    if not condition:
+        raise ValueError(f"Expected {expected}.")
 
 
 class GraphsFeed(ArrayFeed):

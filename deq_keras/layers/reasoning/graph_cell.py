@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
+from keras import ops, tree
 
 from deq_keras.core.checks import check_count, check_positive, check_seed
 from deq_keras.core.serialization import Config, arguments_of
@@ -30,8 +30,9 @@ class GraphCell(EquilibriumCell):
     node of it depends on all nodes from which a path leads to it, however long.
 
     Graphs are lists of edges, so that memory is proportional to their number. Graphs of
-    a batch are padded: nodes with any features, edges with -1. An edge of a node that
-    does not exist makes the states of its graph NaN.
+    a batch are padded: nodes with any finite features and a `mask`, edges with -1. A
+    node that does not exist makes the states of its graph NaN. ONNX files need at least
+    one edge, which can be padding.
 
     Args:
         units: Positive integer. Features of the state of a node.
@@ -128,10 +129,9 @@ class GraphCell(EquilibriumCell):
         if not self.built:
             self.build({name: tuple(leaf.shape) for name, leaf in inputs.items()})
         num_nodes = ops.shape(features)[1]
-        edges = ops.cast(edges, "int32")
         is_edge = ops.all(edges >= 0, axis=-1, keepdims=True)
-        is_outside = ops.any(edges >= num_nodes, axis=-1, keepdims=True)
-        edges = ops.clip(edges, 0, num_nodes - 1)
+        is_broken = ops.any(edges >= num_nodes, axis=(1, 2), keepdims=True)
+        edges = ops.cast(ops.clip(edges, 0, num_nodes - 1), "int32")
         # Sums of 256 ones and more are wrong in bfloat16.
         ones = ops.cast(is_edge, wide_dtype(self.compute_dtype))
         product = ops.ones_like(ones)
@@ -139,9 +139,8 @@ class GraphCell(EquilibriumCell):
             degrees = _sums_at_nodes(ones, edges, end, num_nodes)
             product = product * _at_ends_of_edges(degrees, edges, end)
         weights = ops.where(is_edge, ops.rsqrt(ops.maximum(product, 1.0)), 0.0)
-        weights = ops.where(is_outside, np.nan, weights)
         return {
-            "inputs": self.projection(features),
+            "inputs": ops.where(is_broken, np.nan, self.projection(features)),
             "edges": edges,
             "weights": ops.cast(weights, self.compute_dtype),
             "kernel": self.recurrent.normalized_kernel(training),
@@ -152,11 +151,13 @@ class GraphCell(EquilibriumCell):
         return ops.zeros_like(injection["inputs"])
 
     def call(self, state: Any, injection: Any) -> Any:
-        edges = injection["edges"]
+        edges, wide = injection["edges"], wide_dtype(self.compute_dtype)
         products = self.recurrent(state, kernel=injection["kernel"])
-        messages = injection["weights"] * _at_ends_of_edges(products, edges, _SENDER)
+        # Also the gradient of reading the senders sums over edges.
+        messages = _at_ends_of_edges(ops.cast(products, wide), edges, _SENDER)
+        messages = ops.cast(injection["weights"], wide) * messages
         sums = _sums_at_nodes(messages, edges, _RECEIVER, ops.shape(state)[1])
-        return self.activation(sums + injection["inputs"])
+        return self.activation(ops.cast(sums, self.compute_dtype) + injection["inputs"])
 
     def lipschitz_constant(self, injection: Any) -> Any:
         """Returns |W| times the largest slope of the activation.
@@ -178,18 +179,18 @@ def _features_and_edges(inputs: Any) -> tuple[Any, Any]:
     Raises:
         ValueError: If there are others.
     """
-    received = inputs
+    received = tree.map_structure(lambda x: (tuple(x.shape), str(x.dtype)), inputs)
     if isinstance(inputs, dict) and sorted(inputs) == ["edges", "features"]:
         features, edges = inputs["features"], inputs["edges"]
-        received = {name: (leaf.shape, leaf.dtype) for name, leaf in inputs.items()}
         is_integer = "int" in keras.backend.standardize_dtype(edges.dtype)
         if len(features.shape) == len(edges.shape) == 3 and is_integer:
             if edges.shape[-1] == 2 and features.shape[-1] is not None:
                 return features, edges
     raise ValueError(
         "A GraphCell expects a dict of 'features', (batch, nodes, features), with a "
-        "static number of features, and of integers 'edges', (batch, edges, 2). "
-        f"Received: {received}."
+        "static number of features, and of integers 'edges', (batch, edges, 2). Pass "
+        '`dtype="int32"` to the `keras.Input` of edges, and call the layer instead of '
+        f"`build`, which knows no dtypes. Received: {received}."
     )
 
 

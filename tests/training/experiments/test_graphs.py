@@ -63,6 +63,23 @@ def test_refuses_missing_pages(directory, seed, match, tmp_path):
         graphs.GraphsJob.draw(config, seed)
 
 
+@pytest.mark.parametrize(
+    "name, old, new, match",
+    [
+        ("node_feature_label", "2\t1,1\t1\n", "", "pairs of 2 nodes"),
+        ("node_feature_label", "\n0\t0,1", "\n5\t0,1", "one row a node"),
+        ("node_feature_label", "1,0", "1,nan", "numbers"),
+        ("graph_edges", LINKS, "id\tid\n", "pairs of 3 nodes"),
+    ],
+)
+def test_refuses_damaged_pages(name, old, new, match, tmp_path):
+    config = _pages(tmp_path)
+    path = tmp_path / "new_data" / "texas" / f"out1_{name}.txt"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(graphs.InputError, match=match):
+        graphs.GraphsJob.draw(config, 4)
+
+
 def test_chains_know_their_class_at_the_first_node():
     features, edges, labels, *parts = graphs.chains(4, 0)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(160))

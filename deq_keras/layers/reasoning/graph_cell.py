@@ -128,10 +128,12 @@ class GraphCell(EquilibriumCell):
         features, edges = _features_and_edges(inputs)
         if not self.built:
             self.build({name: tuple(leaf.shape) for name, leaf in inputs.items()})
-        num_nodes = ops.shape(features)[1]
+        num_nodes = ops.cast(ops.shape(features)[1], "int64")
+        edges = ops.cast(edges, "int64")
         is_edge = ops.all(edges >= 0, axis=-1, keepdims=True)
         is_broken = ops.any(edges >= num_nodes, axis=(1, 2), keepdims=True)
         edges = ops.cast(ops.clip(edges, 0, num_nodes - 1), "int32")
+        num_nodes = ops.shape(features)[1]
         # Sums of 256 ones and more are wrong in bfloat16.
         ones = ops.cast(is_edge, wide_dtype(self.compute_dtype))
         product = ops.ones_like(ones)

@@ -46,15 +46,18 @@ def test_linear_equilibrium_and_gradient(jit_compile):
     kernel, bias = (weight.numpy() for weight in layer.cell.projection.weights)
     weights = RANDOM.normal(size=(2, 5, 4))
 
-    @tf.function(jit_compile=jit_compile)
-    def solve(features):
+    of_any_size = [tf.TensorSpec((None, None, 3), "float64")]
+    of_any_size.append(tf.TensorSpec((None, None, 2), "int64"))
+
+    @tf.function(jit_compile=jit_compile, input_signature=of_any_size)
+    def solve(features, edges):
         with tf.GradientTape() as tape:
             tape.watch(features)
-            z = layer({"features": features, "edges": EDGES})
+            z = layer({"features": features, "edges": edges})
             total = tf.reduce_sum(weights * z)
         return z, tape.gradient(total, features)
 
-    found = solve(tf.constant(FEATURES))
+    found = solve(tf.constant(FEATURES), tf.constant(EDGES))
     for z, slope, x, edges, direction in zip(
         *found, FEATURES, EDGES, weights, strict=True
     ):

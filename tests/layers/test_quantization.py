@@ -79,7 +79,7 @@ OF_EACH_KIND = ["cell_from", "DenseCell_normalized", "MultiscaleCell"]
 
 
 def keras_inputs(inputs):
-    """Returns the `keras.Input` of an array, or those of a nest."""
+    """Returns a `keras.Input` for each array of a nest."""
     if isinstance(inputs, dict):
         return {
             name: keras.Input(x.shape[1:], dtype=str(x.dtype), name=name)

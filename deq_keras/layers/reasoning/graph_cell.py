@@ -155,7 +155,7 @@ class GraphCell(EquilibriumCell):
     def call(self, state: Any, injection: Any) -> Any:
         edges, wide = injection["edges"], wide_dtype(self.compute_dtype)
         products = self.recurrent(state, kernel=injection["kernel"])
-        # Also the gradient of reading the senders sums over edges.
+        # The gradient of `take` is a sum over edges, which needs float32, too.
         messages = _at_ends_of_edges(ops.cast(products, wide), edges, _SENDER)
         messages = ops.cast(injection["weights"], wide) * messages
         sums = _sums_at_nodes(messages, edges, _RECEIVER, ops.shape(state)[1])

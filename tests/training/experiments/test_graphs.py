@@ -110,6 +110,5 @@ def test_a_run_compares_its_networks(tmp_path):
     labels = graphs.chains(3, 0)[2]
     for name in ("equilibrium", "gcn", "mlp"):
         (row, *_) = small_runs.evaluation(directory.path / name)["budgets"][::-1]
-        # Of the nodes that are not trained and not left for validation, not all count.
-        right = row["accuracy"] * (len(labels) - 6 - 12)
+        right = row["accuracy"] * (len(labels) - 6 - 12)  # Of the test nodes.
         assert right == pytest.approx(round(right)) and 0 < right

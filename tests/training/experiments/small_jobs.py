@@ -8,6 +8,7 @@ from deq_keras.tokenizers import CharacterTokenizer
 from tests.training.conftest import SMALL as CLASSIFICATION
 from tests.training.experiments.small_tasks import SHORT as DEFAULTS
 from tests.training.experiments.small_texts import SMALL as TEXT
+from tests.training.experiments.test_graphs import TINY as GRAPHS
 from tests.training.experiments.test_imaging import TINY as IMAGING
 from tests.training.experiments.test_mdeq_classification import SMALL as MDEQ
 from tests.training.experiments.test_mdeq_segmentation import SMALL as SEGMENTATION
@@ -50,6 +51,7 @@ ALL = {
     "classification": CLASSIFICATION,
     "copy_memory": COPY_MEMORY,
     "defaults": DEFAULTS,
+    "graphs": GRAPHS,
     "imaging": IMAGING,
     "language_model": TEXT,
     "mdeq": MDEQ,

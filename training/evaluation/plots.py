@@ -351,7 +351,7 @@ def _band(axes, budgets, low, high, line):
 
 
 def _check_scales(figure):
-    """Gives logarithmic axes without positive values a linear scale.
+    """Draws axes whose values are all zero on a linear scale.
 
     Some cells converge to a residual of zero.
     """

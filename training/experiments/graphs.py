@@ -180,6 +180,11 @@ class GraphsJob(ArrayJob):
     @staticmethod
     def draw(config, seed):
         if config.graph == "chains":
+            if config.directory is not None:
+                raise InputError(
+                    "Chains are drawn and take no `data.directory`. Received: "
+                    f"directory={config.directory}."
+                )
             graph = chains(config.chain_length, seed)
         else:
             graph = webkb(config.graph, config.directory, seed)

@@ -25,9 +25,10 @@ class GraphCell(EquilibriumCell):
     ```
 
     A is the matrix of the edges, and D its degrees. S has a norm of at most one and W,
-    which is spectrally normalized, of at most `contraction`. With an activation that
-    does not expand, there is exactly one equilibrium for all weights and graphs. Each
-    node of it depends on all nodes from which a path leads to it, however long.
+    which is spectrally normalized, of at most `contraction`. With `contraction` below
+    one and an activation that does not expand, there is exactly one equilibrium for all
+    weights and graphs. Each node of it depends on all nodes from which a path leads to
+    it, however long.
 
     Graphs are lists of edges, so that memory is proportional to their number. Graphs of
     a batch are padded: nodes with any finite features and a `mask`, edges with -1. A
@@ -128,12 +129,11 @@ class GraphCell(EquilibriumCell):
         features, edges = _features_and_edges(inputs)
         if not self.built:
             self.build({name: tuple(leaf.shape) for name, leaf in inputs.items()})
-        num_nodes = ops.cast(ops.shape(features)[1], "int64")
-        edges = ops.cast(edges, "int64")
-        is_edge = ops.all(edges >= 0, axis=-1, keepdims=True)
-        is_broken = ops.any(edges >= num_nodes, axis=(1, 2), keepdims=True)
-        edges = ops.cast(ops.clip(edges, 0, num_nodes - 1), "int32")
         num_nodes = ops.shape(features)[1]
+        edges, last = ops.cast(edges, "int64"), ops.cast(num_nodes, "int64") - 1
+        is_edge = ops.all(edges >= 0, axis=-1, keepdims=True)
+        is_broken = ops.any(edges > last, axis=(1, 2), keepdims=True)
+        edges = ops.cast(ops.clip(edges, 0, last), "int32")
         # Sums of 256 ones and more are wrong in bfloat16.
         ones = ops.cast(is_edge, wide_dtype(self.compute_dtype))
         product = ops.ones_like(ones)
@@ -197,7 +197,10 @@ def _features_and_edges(inputs: Any) -> tuple[Any, Any]:
 
 
 def _flat(edges: Any, end: int, num_nodes: Any) -> Any:
-    """Returns the nodes at one end of all edges, as rows of all nodes of the batch."""
+    """Returns the nodes at one end of all edges, as rows of all nodes of the batch.
+
+    `inject` cannot compute them: a solver may remove finished samples from the batch.
+    """
     first = num_nodes * ops.arange(ops.shape(edges)[0], dtype=edges.dtype)
     return ops.reshape(edges[..., end] + first[:, None], (-1,))
 

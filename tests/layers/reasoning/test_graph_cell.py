@@ -77,7 +77,7 @@ def test_nonlinear_equilibrium():
     for state, offset, edges in zip(z, inputs, EDGES, strict=True):
         expected = 1 / (1 + np.exp(-(_matrix(edges, 5) @ state @ w + offset)))
         np.testing.assert_allclose(state, expected, atol=1e-11)
-    # f contracts by what the cell states, also where it expands.
+    # The constant holds near the equilibrium and far from it.
     constant = float(layer.cell.lipschitz_constant(injection))
     assert 0.17 < constant <= 0.175 + 1e-12  # The slope of a sigmoid is at most 1/4.
     for scale in (1e-3, 1.0):

@@ -61,6 +61,9 @@ def test_refuses_missing_pages(directory, seed, match, tmp_path):
         config = config.model_copy(update={"directory": None})
     with pytest.raises(graphs.InputError, match=match):
         graphs.GraphsJob.draw(config, seed)
+    config = graphs.DataConfig(graph="chains", directory=str(tmp_path))
+    with pytest.raises(graphs.InputError, match="take no"):
+        graphs.GraphsJob.draw(config, seed)
 
 
 @pytest.mark.parametrize(
@@ -110,5 +113,6 @@ def test_a_run_compares_its_networks(tmp_path):
     labels = graphs.chains(3, 0)[2]
     for name in ("equilibrium", "gcn", "mlp"):
         (row, *_) = small_runs.evaluation(directory.path / name)["budgets"][::-1]
-        right = row["accuracy"] * (len(labels) - 6 - 12)  # Of the test nodes.
+        num_test = len(labels) - 6 - 12
+        right = row["accuracy"] * num_test
         assert right == pytest.approx(round(right)) and 0 < right

@@ -47,6 +47,14 @@ def fold_in(seed: Any, number: int | tf.Tensor) -> Any:
     return tf.stack([_integers([], seed, tf.int32), number])
 
 
+def split(seed: Any, count: int) -> list[Any]:
+    """Returns `fold_in(seed, i)` for i from 0 to `count - 1`, which share a draw."""
+    if seed is None:
+        return [None] * count
+    draw, _ = tf.unstack(fold_in(seed, 0))
+    return [tf.stack([draw, i]) for i in range(count)]
+
+
 def uniform(shape: Any, seed: tf.Tensor) -> tf.Tensor:
     """Returns float32 numbers in [0, 1)."""
     if not is_compiled_by_xla():

@@ -17,7 +17,7 @@ from deq_keras.core.checks import (
     check_positive_fraction,
 )
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.random import as_seed, fold_in, normal, uniform
+from deq_keras.core.random import as_seed, fold_in, normal, split, uniform
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import (
     Nest,
@@ -167,17 +167,17 @@ class TruncatedGradient(EquilibriumGradient):
     ) -> Attachment:
         initial_state = request.initial_state
         plan = self._plan(initial_state, solver)
-        seed = as_seed(request.seed)
-        num_free_steps, num_steps = self._draw(plan, request.max_iter, seed)
+        seeds = split(as_seed(request.seed), 5)
+        num_free_steps, num_steps = self._draw(plan, request.max_iter, *seeds[:2])
 
         # 1. Free steps bring some samples near the equilibrium, without gradient.
         start, failed, num_evaluations = _free_steps(
-            problem, initial_state, num_free_steps, plan, self.free_noise, seed
+            problem, initial_state, num_free_steps, plan, self.free_noise, *seeds[2:4]
         )
 
         # 2. All samples take the differentiated steps.
         state, failed_now, count = _take_steps(
-            problem, start, num_steps, plan, fold_in(seed, 4), plan.interval
+            problem, start, num_steps, plan, seeds[4], plan.interval
         )
         failed |= failed_now
         value = where_rows(failed, start, state)
@@ -267,7 +267,11 @@ class TruncatedGradient(EquilibriumGradient):
         return free_steps, steps
 
     def _draw(
-        self, plan: "_Plan", budget: tf.Tensor | None, seed: tf.Tensor | None
+        self,
+        plan: "_Plan",
+        budget: tf.Tensor | None,
+        free_seed: tf.Tensor | None,
+        seed: tf.Tensor | None,
     ) -> tuple[int | tf.Tensor, int | tf.Tensor]:
         """Returns the numbers of steps without a gradient and with a gradient."""
         free_steps, steps = plan.free_steps, plan.num_steps
@@ -284,8 +288,8 @@ class TruncatedGradient(EquilibriumGradient):
             if self.max_steps is None:
                 budget *= _NUM_BUDGETS
             room = tf.maximum(budget, free_steps.needed + steps.needed)
-        num_free_steps = free_steps.draw(room - steps.needed, fold_in(seed, 0))
-        return num_free_steps, steps.draw(room - num_free_steps, fold_in(seed, 1))
+        num_free_steps = free_steps.draw(room - steps.needed, free_seed)
+        return num_free_steps, steps.draw(room - num_free_steps, seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -407,6 +411,7 @@ def _free_steps(
     num_steps: int | tf.Tensor,
     plan: _Plan,
     noise: float,
+    noise_seed: tf.Tensor | None,
     seed: tf.Tensor | None,
 ) -> _FreeResult:
     """Takes steps without gradient for a fraction of the samples, and adds noise.
@@ -420,9 +425,10 @@ def _free_steps(
         plan: The `_Plan`.
         noise: Float >= 0. Standard deviation of the noise after the steps, relative to
             the root mean square of the features of each position.
-        seed: Int32 tensor of shape `(2,)`, or `None` if nothing is random.
+        noise_seed: Int32 tensor of shape `(2,)` for the noise of the solver, or `None`
+            if nothing is random.
+        seed: The same for all other draws.
     """
-    noise_seed, seed = fold_in(seed, 2), fold_in(seed, 3)
     start, injection = tree.map_structure(
         tf.stop_gradient, (initial_state, problem.injection)
     )

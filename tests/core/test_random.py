@@ -10,6 +10,7 @@ from deq_keras.core import random
 SEEDS = [(0, 0), (3, 7), (-412061107, 1), (5, -2), (-1, -(2**31))]
 DRAWS = {
     "fold_in": lambda seed: random.fold_in(seed, -3),
+    "split": lambda seed: random.split(seed, 3)[2],
     "uniform": lambda seed: random.uniform((50, 41), seed),
     "uniform scalar": lambda seed: random.uniform((), seed),
     "integer": lambda seed: random.integer(seed, 2, 61),
@@ -30,6 +31,13 @@ def test_xla_draws_the_same(draw):
     for seed in SEEDS:
         seed = tf.constant(seed)
         np.testing.assert_allclose(compiled(seed), draw(seed), rtol=0, atol=2e-6)
+
+
+def test_split_equals_fold_in():
+    seeds = random.split(tf.constant(SEEDS[2]), 3)
+    expected = [tf.random.fold_in(SEEDS[2], i) for i in range(3)]
+    np.testing.assert_array_equal(seeds, expected)
+    assert random.split(None, 2) == [None, None]
 
 
 def test_seeds_are_those_of_keras():

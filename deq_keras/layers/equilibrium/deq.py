@@ -16,11 +16,11 @@ from deq_keras.core.internals import compute_spec, keras_masks, may_record_gradi
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import (
     as_seed,
-    fold_in,
     integer,
     load_state,
     next_seed,
     save_state,
+    split,
 )
 from deq_keras.core.request import check_request
 from deq_keras.core.serialization import Config
@@ -567,7 +567,7 @@ class DEQ(keras.layers.Layer):
         if seed is not None:
             if problem.mask is not None and self.solver.noise > 0:
                 cell_contract.refuse_noise(self.solver)
-            state_seed, noise_seed = fold_in(seed, 0), fold_in(seed, 1)
+            state_seed, noise_seed = split(seed, 2)
         source, state = self.initial_state, request.initial_state
         if isinstance(state, str | initial_states.InitialState):
             source, state = initial_states.get(state), None

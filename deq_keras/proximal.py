@@ -3,10 +3,10 @@
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from deq_keras.core import serialization
+from deq_keras.core.rounding import EPSILON
 from deq_keras.core.serialization import Config, Configured
 
 __all__ = [
@@ -67,9 +67,12 @@ class SmoothProximalMap(ProximalMap):
         if alpha == 1.0:
             return self(inputs)
         point = ops.stop_gradient(self._solve(inputs, alpha))
-        # A last Newton step outside of the loop has the derivative of the solution.
-        slope = ops.stop_gradient(self._slope(point, alpha))
-        return self(point - (self._excess(point, alpha) - inputs) / slope)
+        # A Newton step outside of the loop has the derivative of the solution, and two
+        # steps have both the first and the second.
+        for _ in range(2):
+            error = self._excess(point, alpha) - inputs
+            point = point - error / self._slope(point, alpha)
+        return self(point)
 
     def _excess(self, point: Any, alpha: float) -> Any:
         return alpha * point + (1.0 - alpha) * self(point)
@@ -79,7 +82,7 @@ class SmoothProximalMap(ProximalMap):
 
     def _solve(self, inputs: Any, alpha: float) -> Any:
         inputs = ops.stop_gradient(inputs)
-        rounding = 4.0 * np.finfo(inputs.dtype.name).eps * (1.0 + ops.abs(inputs))
+        rounding = 4.0 * EPSILON[inputs.dtype] * (1.0 + ops.abs(inputs))
         error = self._excess(inputs, alpha) - inputs
         reach = ops.abs(error) / min(alpha, 1.0)
 

@@ -50,6 +50,26 @@ def test_derivative_of_the_proximal_map():
     np.testing.assert_allclose(slope, (after - before) / (2 * step), rtol=1e-6)
 
 
+def test_second_derivative_of_the_proximal_map():
+    prox, alpha, step = proximal.get("tanh"), 0.3, 1e-4
+    numbers = tf.constant(np.linspace(-2, 2, 9))
+    with tf.GradientTape() as tape:
+        tape.watch(numbers)
+        slope = harness.gradients(lambda: prox.proximal(numbers, alpha), numbers)
+    before, middle, after = (
+        prox.proximal(numbers + e, alpha) for e in (-step, 0.0, step)
+    )
+    curvature = (after - 2 * middle + before) / step**2
+    np.testing.assert_allclose(tape.gradient(slope, numbers), curvature, atol=1e-5)
+
+
+def test_the_proximal_map_in_bfloat16():
+    prox, numbers = proximal.get("tanh"), tf.linspace(-3.0, 3.0, 13)
+    found = prox.proximal(tf.cast(numbers, tf.bfloat16), 0.3)
+    expected = prox.proximal(numbers, 0.3)
+    np.testing.assert_allclose(tf.cast(found, tf.float32), expected, atol=0.03)
+
+
 def test_non_finite_inputs_stop():
     found = proximal.get("tanh").proximal(tf.constant([np.nan, np.inf, 0.0]), 0.5)
     assert not np.isfinite(found[0]) and found[2] == 0.0

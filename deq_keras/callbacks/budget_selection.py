@@ -112,6 +112,11 @@ class BudgetSelection(keras.callbacks.Callback):
                 f"Received: validation_data={validation_data!r} (of type "
                 f"{type(validation_data).__name__})."
             )
+        if monitor.startswith("val_"):
+            raise ValueError(
+                "`monitor` must be a score of `evaluate`, whose names have no `val_`. "
+                f"Expected: {monitor[4:]!r}. Received: monitor={monitor!r}."
+            )
         if mode is None and monitor == "loss":
             mode = "min"
         self.validation_data = validation_data
@@ -148,7 +153,16 @@ class BudgetSelection(keras.callbacks.Callback):
         self.scores = {}
         for budget in sorted({*self.budgets}):  # type: ignore[misc]
             with SolveScope(self.model, max_iter=budget):
-                self.scores[budget] = self._evaluate()
+                logs = self._evaluate()
+            if self.monitor not in logs:  # A callback of `fit` logged it.
+                warnings.warn(
+                    "No budget was selected, because `evaluate` does not compute "
+                    f"`monitor`. Expected: one of {sorted(logs)}. Received: "
+                    f"monitor={self.monitor!r}.",
+                    stacklevel=2,
+                )
+                return
+            self.scores[budget] = float(logs[self.monitor])
         budgets, values = [*self.scores], [*self.scores.values()]
         finite = {b: one for b, one in self.scores.items() if math.isfinite(one)}
         scores = " / ".join(f"{one:.4g}" for one in values)
@@ -185,10 +199,10 @@ class BudgetSelection(keras.callbacks.Callback):
                 if getattr(model, name, None) is not None:
                     setattr(model, name, None)
 
-    def _evaluate(self) -> float:
+    def _evaluate(self) -> dict[str, Any]:
         data, options = self.validation_data, {"verbose": 0, "return_dict": True}
         if isinstance(data, tuple):
             x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
             options |= {"batch_size": self.batch_size, "sample_weight": weight}
-            return float(self.model.evaluate(x, y, **options)[self.monitor])
-        return float(self.model.evaluate(data, **options)[self.monitor])
+            return self.model.evaluate(x, y, **options)
+        return self.model.evaluate(data, **options)

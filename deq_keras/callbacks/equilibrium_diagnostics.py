@@ -121,19 +121,24 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         self.num_iterations = check_count("num_iterations", num_iterations)
         self.freq = check_count("freq", freq)
         self._measure: Any = None
+        self._solver: Any = None
         self._has_warned = False
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._measure = compile_function(self._measurements, reduce_retracing=True)
+        self._solver = None
         self._has_warned = False
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if epoch % self.freq != 0:
             return
+        if self._solver is not self.layer.solver:  # Replaced, as by StepSizeTuning.
+            self._solver = self.layer.solver
+            self._measure = compile_function(self._measurements, reduce_retracing=True)
         with full_float32():
             measurements, input_spread = self._measure(*self._layer_inputs())
         for name, value in measurements.items():
-            logs[f"{self.layer.name}_{name}"] = float(value)
+            prefix = self.layer._metrics_of_solves.prefix
+            logs[f"{prefix}_{name}"] = float(value)
         spread = float(measurements["state_spread"])
         is_small = spread < _SMALLEST_SPREAD and input_spread > _SPREAD_OF_INPUTS
         if is_small and not self._has_warned:
@@ -150,7 +155,7 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         layer, logs = self.layer, logs or {}
-        error = logs.get(f"{layer.name}_loss_error", 0.0)
+        error = logs.get(f"{layer._metrics_of_solves.prefix}_loss_error", 0.0)
         loss = logs.get("loss", math.inf)
         if error > _LARGEST_ERROR * abs(loss):
             warnings.warn(
@@ -195,7 +200,7 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         changes = tf.math.divide_no_nan(row_norms(other - one), row_norms(other))
         # The state of a failed sample is its last finite one.
         is_failed = (near.status == DIVERGED) | (far.status == DIVERGED)
-        changes = tf.where(is_failed, float("nan"), changes)
+        changes = nonfinite.nan_where(is_failed, changes)
         total, count = nonfinite.finite_total(changes, changes.dtype.name)
         return tf.math.divide_no_nan(total, count)
 

@@ -11,8 +11,10 @@ import tensorflow as tf
 
 from deq_keras.core.checks import check_count
 from deq_keras.core.graphs import compile_function
+from deq_keras.core.internals import attach_masks, keras_masks
 from deq_keras.core.structure import Nest
 from deq_keras.diagnostics import StepTimer
+from deq_keras.diagnostics.subject import single_layer
 from deq_keras.layers import DEQ
 from deq_keras.solvers import Solution
 
@@ -94,7 +96,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
                 "`inputs` must be a function that returns the inputs of the layer. "
                 f"Received: inputs={inputs!r}."
             )
-        self.layer = layer
+        self.layer = single_layer(layer)
         self.inputs = inputs
         is_writer = isinstance(log_dir, tf.summary.SummaryWriter)
         self.log_dir = log_dir if is_writer else os.fspath(log_dir)
@@ -107,13 +109,13 @@ class EquilibriumSummaries(keras.callbacks.Callback):
                 "`EquilibriumSummaries` needs a package: pip install tensorboard"
             )
         self._solve: Any = None
+        self._solver: Any = None
         self._timer: Any = None
         self._writer: Any = None
         self._phase_is_new = False
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._solve = compile_function(self._solve_twice)
-        self._timer = StepTimer(self.layer, self.model.jit_compile)
+        self._solver = None
         self._writer = self.log_dir
         if isinstance(self.log_dir, str):
             folder = os.path.join(self.log_dir, "equilibrium")
@@ -133,7 +135,8 @@ class EquilibriumSummaries(keras.callbacks.Callback):
             lines = [f"    {name}: {getattr(self.layer, name)!r}" for name in names]
             with self._writer.as_default(epoch):
                 text = "\n".join([self.phase or "fit", "", *lines])
-                tf.summary.text(f"{self.layer.name}/phase", text)
+                prefix = self.layer._metrics_of_solves.prefix
+                tf.summary.text(f"{prefix}/phase", text)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if epoch % self.freq == 0:
@@ -142,9 +145,13 @@ class EquilibriumSummaries(keras.callbacks.Callback):
             self._writer.flush()
 
     def _write(self, epoch: int) -> None:
-        prefix, inputs = self.layer.name, self.inputs()
+        prefix, inputs = self.layer._metrics_of_solves.prefix, self.inputs()
+        if self._solver is not self.layer.solver:  # Replaced, as by StepSizeTuning.
+            self._solver = self.layer.solver
+            self._solve = compile_function(self._solve_twice)
+            self._timer = StepTimer(self.layer, self.model.jit_compile)
         # 1. Histograms over samples. Non-finite residuals are ignored.
-        solution, trace = self._solve(inputs)
+        solution, trace = self._solve(inputs, keras_masks(inputs))
         tf.summary.histogram(f"{prefix}/evaluations", solution.num_evaluations)
         residual = np.asarray(solution.residual, "float64")
         residual = np.maximum(residual[np.isfinite(residual)], _SMALLEST)
@@ -173,10 +180,11 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         for part, seconds in times._asdict().items():
             tf.summary.scalar(f"{prefix}/time_share/{part}", seconds / sum(times))
 
-    def _solve_twice(self, inputs: Nest) -> tuple[Solution, tf.Tensor]:
+    def _solve_twice(self, inputs: Nest, masks: Nest) -> tuple[Solution, tf.Tensor]:
         """Returns a solution with the layer's own settings, and a trace of all
         evaluations. A tolerance would end it early, and curves of all epochs must have
         the same length."""
+        attach_masks(inputs, masks)
         full = self.layer.solve(inputs, max_iter=self.max_iter, tol=0.0)
         # Unusable samples have a trace of zeros.
         trace = tf.where(tf.math.is_finite(full.residual), full.trace, float("nan"))

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from deq_keras.core.checks import check_positive
+from deq_keras.diagnostics.subject import single_layer
 from deq_keras.layers import DEQ
 
 
@@ -19,7 +20,7 @@ class PenaltyTarget(keras.callbacks.Callback):
     factor of the epoch as `{layer}_penalty_factor`.
 
     Args:
-        layer: `DEQ` layer of the model, with a regularizer.
+        layer: `DEQ` layer of the model, with a regularizer, or a model with one.
         target: Positive float. The value of the metric to reach.
         monitor: String. Name of a positive metric in the logs that falls if the penalty
             grows. Defaults to `None`, the residual of the layer.
@@ -46,13 +47,14 @@ class PenaltyTarget(keras.callbacks.Callback):
 
     def __init__(
         self,
-        layer: DEQ,
+        layer: DEQ | keras.Model,
         target: float,
         monitor: str | None = None,
         rate: float = 0.5,
         max_factor: float = 100.0,
     ) -> None:
         super().__init__()
+        layer = single_layer(layer)
         if layer.regularizer is None:
             raise ValueError(
                 "PenaltyTarget needs a layer with a regularizer, such as "
@@ -60,19 +62,21 @@ class PenaltyTarget(keras.callbacks.Callback):
             )
         self.layer = layer
         self.target = check_positive("target", target)
-        self.monitor = f"{layer.name}_residual" if monitor is None else monitor
+        self.monitor = monitor
         self.rate = check_positive("rate", rate)
         self.max_factor = check_positive("max_factor", max_factor)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self.monitor not in logs:
+        prefix = self.layer._metrics_of_solves.prefix
+        monitor = f"{prefix}_residual" if self.monitor is None else self.monitor
+        if monitor not in logs:
             raise ValueError(
                 "`monitor` must be the name of a metric in the logs. Expected one of "
-                f"{sorted(logs)}. Received: monitor={self.monitor!r}."
+                f"{sorted(logs)}. Received: monitor={monitor!r}."
             )
         factor = self.layer.penalty_factor
-        logs[f"{self.layer.name}_penalty_factor"] = factor
-        metric = float(logs[self.monitor])
+        logs[f"{prefix}_penalty_factor"] = factor
+        metric = float(logs[monitor])
         if not math.isfinite(metric):
             return
         change = min(max((metric / self.target) ** self.rate, 0.25), 4.0)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from deq_keras.layers import DEQ
 
@@ -97,9 +98,11 @@ class RegularizerSchedule(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         for name in self.schedules:
-            logs[f"{self.layer.name}_{name}"] = getattr(self.layer, name)
+            prefix = self.layer._metrics_of_solves.prefix
+            logs[f"{prefix}_{name}"] = getattr(self.layer, name)
 
     def _set(self) -> None:
-        step = self.model.optimizer.iterations
+        # A variable of a strategy does not act as a number in Python.
+        step = int(tf.convert_to_tensor(self.model.optimizer.iterations))
         for name, schedule in self.schedules.items():
             setattr(self.layer, name, float(schedule(step)))

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from deq_keras.core.structure import Nest
+from deq_keras.diagnostics.subject import single_layer
 from deq_keras.layers import DEQ
 from deq_keras.solvers import OperatorSplitting
 
@@ -44,6 +45,7 @@ class StepSizeTuning(keras.callbacks.Callback):
 
     def __init__(self, layer: DEQ, inputs: Callable[[], Nest]) -> None:
         super().__init__()
+        layer = single_layer(layer)
         if not isinstance(layer.solver, OperatorSplitting):
             raise ValueError(
                 "StepSizeTuning needs a layer whose solver has a step size, such as "
@@ -60,7 +62,7 @@ class StepSizeTuning(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         solver: Any = self.layer.solver
         tuned = self.layer.cell.tuned(solver, self.inputs())
-        logs[f"{self.layer.name}_alpha"] = tuned.alpha
+        logs[f"{self.layer._metrics_of_solves.prefix}_alpha"] = tuned.alpha
         if tuned.alpha != solver.alpha:
             self.layer.solver = tuned
             self.model.make_train_function(force=True)

@@ -304,6 +304,14 @@ def keras_masks(inputs: Nest) -> Nest:
     return tree.pack_sequence_as(inputs, masks)
 
 
+def attach_masks(inputs: Nest, masks: Nest) -> Nest:
+    """Attaches the masks of `keras_masks`, which a compiled function drops."""
+    for leaf, mask in zip(tree.flatten(inputs), tree.flatten(masks), strict=True):
+        if mask is not None:
+            set_keras_mask(leaf, mask)
+    return inputs
+
+
 def set_keras_mask(tensor: Any, mask: Any) -> None:
     """Attaches a mask for the layers that are called with the tensor.
 

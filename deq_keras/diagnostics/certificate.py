@@ -92,9 +92,11 @@ def certify(
     seed = check_integer("seed", seed)
     layer = single_layer(subject)
     problem = layer.problem(encoder(subject)(inputs))
+    request = layer.request(problem)
     if state is None:
-        state = layer.solver.solve(problem, layer.request(problem)).value
+        state = layer.solver.solve(problem, request).value
     state = tree.map_structure(tf.convert_to_tensor, state)
+    StateStructure(request.initial_state).check(state, "`state`")
     structure = StateStructure(state)
     matrix = structure.to_matrix(state)
     infinite = tf.fill(tf.shape(matrix)[:1], tf.constant(float("inf"), matrix.dtype))

@@ -127,6 +127,12 @@ def gradient_quality(
 
     weights = layer.trainable_variables
     sources = [weight.value for weight in weights] + nonfinite.floating(inputs)
+    if not sources:
+        raise ValueError(
+            "Nothing has a gradient: the layer has no trainable weights, and its "
+            f"inputs are integers. Received: {layer.name!r} with "
+            f"trainable={layer.trainable}."
+        )
     reports: list[AdjointReport] = []
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(sources)

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core.checks import check_count
 from deq_keras.core.structure import Nest, StateStructure
 from deq_keras.diagnostics.subject import encoder, single_layer
 from deq_keras.solvers import Evaluation, FixedPointSolver, SolveRequest
@@ -36,6 +37,7 @@ def iterates(model: Any, inputs: Nest, max_iter: int) -> Nest:
     >>> states.shape
     TensorShape([5, 2, 8])
     """
+    max_iter = check_count("max_iter", max_iter)
     encode, layer = encoder(model), single_layer(model)
     states: list[Nest] = []
     problem = layer.problem(encode(inputs))

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from deq_keras.core.graphs import compile_function
+from deq_keras.core.internals import attach_masks, flatten_layers, keras_masks
 from deq_keras.core.request import as_max_iter, as_tol
 from deq_keras.core.structure import Nest
 from deq_keras.layers import SolveScope
@@ -85,14 +86,20 @@ class Predictor:
             max_iter = tf.convert_to_tensor(as_max_iter(max_iter))
         if tol is not None:
             tol = tf.convert_to_tensor(as_tol(tol))
-        solvers = tuple(layer.solver for layer in equilibrium_layers(self.model))
-        return Prediction(*self._predict(inputs, max_iter, tol, solvers))
+        # Changed layers must not run the function of the previous ones.
+        version = tuple(
+            (one.quantization_mode, getattr(one, "lora_enabled", False))
+            for one in flatten_layers(self.model)
+        )
+        version += tuple(layer.solver for layer in equilibrium_layers(self.model))
+        masks = keras_masks(inputs)  # A compiled function drops them.
+        return Prediction(*self._predict(inputs, masks, max_iter, tol, version))
 
     def _call(
-        self, inputs: Nest, max_iter: Any, tol: Any, solvers: tuple
+        self, inputs: Nest, masks: Nest, max_iter: Any, tol: Any, version: tuple
     ) -> tuple[Nest, dict[str, Solution]]:
-        # Another solver must not run the function of the previous one.
-        del solvers
+        del version
+        attach_masks(inputs, masks)
         with SolveScope(self.model, max_iter, tol) as scope:
             outputs = self.model(inputs, training=False)
         return outputs, scope.solutions

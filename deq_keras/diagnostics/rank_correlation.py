@@ -16,7 +16,7 @@ def rank_correlation(first: Any, second: Any) -> float:
         second: Array `(samples,)`. For example, path lengths.
 
     Returns:
-        Float in [-1, 1]. NaN if one of the arrays is constant.
+        Float in [-1, 1]. NaN if one of the arrays is constant, or has a NaN.
 
     Raises:
         ValueError: If the arrays are not vectors of the same length, at least 2.
@@ -32,6 +32,8 @@ def rank_correlation(first: Any, second: Any) -> float:
             "`first` and `second` must be vectors of one length, at least 2. Received: "
             f"shapes {first.shape} and {second.shape}."
         )
+    if np.isnan(first).any() or np.isnan(second).any():
+        return float("nan")
     ranks = []
     for vector in (first, second):
         _, index, counts = np.unique(vector, return_inverse=True, return_counts=True)

@@ -10,6 +10,7 @@ from keras import tree
 
 from deq_keras.core import replicas
 from deq_keras.core.graphs import compile_function
+from deq_keras.core.internals import attach_masks, keras_masks
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium.cell_problem import cast_floating
 
@@ -71,14 +72,15 @@ class StepTimer:
         """
         # The three functions contain each other: f alone, then the solver around it,
         # then the gradient. Differences of their times are the components.
+        masks = keras_masks(inputs)
         inputs = cast_floating(self._layer.compute_dtype, inputs)
-        state, injection = self._begin(inputs)
-        _, num_evaluations = self._forward(inputs)
+        state, injection = self._begin(inputs, masks)
+        _, num_evaluations = self._forward(inputs, masks)
         count = tf.cast(tf.round(num_evaluations), tf.int32)
         calls = (
             lambda: self._evaluate(state, injection, count),
-            lambda: self._forward(inputs),
-            lambda: self._step(inputs),
+            lambda: self._forward(inputs, masks),
+            lambda: self._step(inputs, masks),
         )
         # The minimum excludes compilation and other load of the machine.
         evaluate, forward, step = (
@@ -88,8 +90,8 @@ class StepTimer:
         evaluate = min(evaluate, forward)
         return StepTime(evaluate, forward - evaluate, step - forward)
 
-    def _initial_state(self, inputs: Nest) -> tuple[Nest, Nest]:
-        problem = self._layer.problem(inputs)
+    def _initial_state(self, inputs: Nest, masks: Nest) -> tuple[Nest, Nest]:
+        problem = self._layer.problem(attach_masks(inputs, masks))
         return self._layer.request(problem).initial_state, problem.injection
 
     def _evaluate_f(self, state: Nest, injection: Nest, count: tf.Tensor) -> tf.Tensor:
@@ -101,8 +103,9 @@ class StepTimer:
         )
         return _sum(state)
 
-    def _call_layer(self, inputs: Nest) -> tuple[tf.Tensor, tf.Tensor]:
+    def _call_layer(self, inputs: Nest, masks: Nest) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns a scalar that depends on the state, and the mean evaluations."""
+        attach_masks(inputs, masks)
         with self._without_effects():
             state = self._layer(inputs, training=True)
             names = {metric.name: metric for metric in self._layer.metrics}
@@ -110,7 +113,8 @@ class StepTimer:
             name = next(name for name in names if name.endswith("_evaluations"))
             return _sum(state), names[name].result()
 
-    def _train(self, inputs: Nest) -> tf.Tensor:
+    def _train(self, inputs: Nest, masks: Nest) -> tf.Tensor:
+        attach_masks(inputs, masks)
         leaves = [leaf for leaf in tree.flatten(inputs) if leaf.dtype.is_floating]
         with self._without_effects() as scope:
             with tf.GradientTape() as tape:

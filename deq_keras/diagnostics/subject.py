@@ -96,6 +96,9 @@ def encoder(model: Any) -> Callable[[Nest], Nest]:
     layer = single_layer(model)
     with _functional_only(model, "inputs of a DEQ layer"):
         levels = _levels(model, layer)
+        for name in ("initial_state", "max_iter", "tol") if levels else ():
+            if _called_with(levels[-1][1], name) is not None:
+                raise ValueError(f"The model calls the layer with `{name}`")
         arguments = [_called_with(node, "inputs") for _, node in levels]
         mask = _called_with(levels[-1][1], "mask") if levels else None
         if mask is not None:
@@ -146,8 +149,9 @@ def _functional_only(model: Any, results: str) -> Iterator[None]:
     except (AttributeError, LookupError, StopIteration, ValueError) as error:
         raise ValueError(
             f"The {results} can be computed only in functional and sequential models "
-            "that are built, and in which nothing leads around the layer, such as a "
-            "mask that a later layer uses. Pass the layer itself, and its inputs. "
+            "that are built, call the layer once, with `inputs` and `mask` only, and "
+            "in which nothing leads around the layer, such as a mask that a later "
+            "layer uses. Pass the layer itself, and its inputs. "
             f"Received: {type(model).__name__} {model.name!r}. Error: {error}"
         ) from error
 
@@ -182,17 +186,19 @@ def _levels(model: Any, layer: Any) -> list[tuple[Any, Any]]:
         calls = {node for nodes in graph._nodes_by_depth.values() for node in nodes}
         # `inner.input` of a functional model would be its own placeholder, and other
         # models may call it, too.
-        node = next(node for node in inner._inbound_nodes if node in calls)
-        levels.append((model, node))
+        nodes = [node for node in inner._inbound_nodes if node in calls]
+        if len(nodes) > 1:
+            raise ValueError(f"The model calls {inner.name!r} {len(nodes)} times")
+        levels.append((model, *nodes))
         model = inner
     return levels
 
 
 def _called_with(node: Any, name: str) -> Any:
     """Returns an argument of a call by its name; `inputs` is the first one."""
-    if name == "inputs" and node.arguments.args:
-        return node.arguments.args[0]
-    found = node.arguments.kwargs.get(name)
+    names = ("inputs", "initial_state", "mask", "training", "max_iter", "tol")
+    given = dict(zip(names, node.arguments.args, strict=False))
+    found = {**given, **node.arguments.kwargs}.get(name)
     # The only mask of several inputs is in a nest of `None`.
     leaves = [leaf for leaf in tree.flatten(found) if leaf is not None]
     return leaves[0] if name == "mask" and len(leaves) == 1 else found

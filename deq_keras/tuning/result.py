@@ -205,11 +205,11 @@ def describe(solver: FixedPointSolver) -> str:
     parameters = inspect.signature(type(solver)).parameters
     config = solver.get_config()
     names = ["max_iter", "tol"]
-    names += [
-        name
-        for name, value in config.items()
-        if name not in names and value != parameters[name].default
-    ]
+    for name, value in config.items():
+        # A subclass may take arguments by `**kwargs`.
+        default = parameters[name].default if name in parameters else None
+        if name not in names and (name not in parameters or value != default):
+            names.append(name)
     arguments = ", ".join(f"{name}={config[name]!r}" for name in names)
     return f"{type(solver).__name__}({arguments})"
 

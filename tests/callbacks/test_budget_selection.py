@@ -118,6 +118,7 @@ def test_scores_that_are_not_finite_select_nothing():
         ((X,), "`validation_data`"),
         ((tf.data.Dataset.from_tensors((X, X)).repeat(),), "`validation_data`"),
         (((X, X), "loss", "min", (0,)), "`budgets`"),
+        (((X, X), "val_loss", "min"), "`monitor`.*'loss'"),
     ],
 )
 def test_bad_argument_raises(arguments, words):
@@ -134,3 +135,15 @@ def test_training_that_does_not_fit_raises_early():
     model.compile("sgd", "mse")
     with pytest.raises(ValueError, match="`monitor`.*loss.*Received"):
         model.fit(X, X, verbose=0, callbacks=[BudgetSelection((X, X), "acc", "max")])
+
+
+def test_a_log_of_another_callback_selects_nothing():
+    model = keras.Sequential([keras.Input((1,)), DEQ(DenseCell(2))])
+    model.compile("sgd", "mse")
+    log = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update(other=1.0)
+    )
+    selection = BudgetSelection((X, X), "other", "min", budgets=(2,))
+    with pytest.warns(UserWarning, match="`monitor`.*loss.*other"):
+        model.fit(X, X, verbose=0, callbacks=[log, selection])
+    assert model.layers[0].solver.max_iter == 30

@@ -153,3 +153,9 @@ def test_tolerance_that_is_loose_for_the_loss_warns(tol, warns):
         model.fit(x, x[:, :1], verbose=0, callbacks=[callback])
     found = [one for one in caught if "stop too early" in str(one.message)]
     assert len(found) == warns
+
+
+def test_float64_with_the_default_gradient():
+    layer = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(2, dtype="float64"))
+    layer(np.ones((2, 3)))
+    EquilibriumDiagnostics(layer, np.ones((2, 3))).on_train_end()

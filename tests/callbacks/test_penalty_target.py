@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from deq_keras import callbacks, layers
+from deq_keras import callbacks, layers, solvers
 
 
 def _model(regularizer="jacobian"):
@@ -48,3 +48,30 @@ def test_bad_arguments_raise():
     callback = callbacks.PenaltyTarget(_model()[1], 0.1, monitor="f1")
     with pytest.raises(ValueError, match="`monitor`.*Received"):
         callback.on_epoch_end(0, {"loss": 1.0})
+
+
+def test_layers_of_one_name_follow_their_own_residuals():
+    deqs = []
+    model = keras.Sequential([keras.Input((4,))])
+    solver = solvers.FixedPointIteration(4, tol=None)
+    for seed in (0, 1):
+        cell = layers.DenseCell(4, seed=seed)
+        deq = layers.DEQ(cell, solver, "unrolled", "jacobian", name="deq")
+        deqs.append(deq)
+        model.add(keras.Sequential([keras.Input((4,)), deq]))
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    x = np.ones((8, 4), "float32")
+    targets = [callbacks.PenaltyTarget(deq, target=1e-9) for deq in deqs]
+    logs = model.fit(x, x, epochs=2, verbose=0, callbacks=targets).history
+    assert logs["deq_penalty_factor"] == logs["deq_2_penalty_factor"] == [1.0, 4.0]
+    ratio = logs["deq_residual"][0] / logs["deq_2_residual"][0]
+    assert abs(ratio - 1.0) > 0.1
+    deqs[1].penalty_factor = 1.0
+    target = callbacks.PenaltyTarget(deqs[1], logs["deq_2_residual"][0] * ratio**0.5)
+    model.fit(x, x, verbose=0, callbacks=[target])
+    assert (deqs[1].penalty_factor > 1.0) == (ratio < 1.0)
+
+
+def test_a_model_stands_for_its_layer():
+    model, deq = _model()
+    assert callbacks.PenaltyTarget(model, 1.0).layer is deq

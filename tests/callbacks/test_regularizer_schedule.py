@@ -101,3 +101,10 @@ def test_several_steps_per_execution_raise():
     schedule = callbacks.RegularizerSchedule(deq, factor=float)
     with pytest.raises(ValueError, match="steps_per_execution=1.*Received.*=8"):
         _fit(model, schedule)
+
+
+def test_functions_of_numbers_in_a_strategy():
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model, _ = _model()
+    schedule = callbacks.RegularizerSchedule(model.layers[0], lambda i: float(i) + 1)
+    assert _fit(model, schedule)["deq_penalty_factor"] == [1.0, 2.0, 3.0]

@@ -4,7 +4,11 @@ import keras
 import numpy as np
 import pytest
 
-from deq_keras.callbacks import StepSizeTuning
+from deq_keras.callbacks import (
+    EquilibriumDiagnostics,
+    EquilibriumSummaries,
+    StepSizeTuning,
+)
 from deq_keras.layers import DEQ, DenseCell, MonotoneDenseCell
 from deq_keras.solvers import ForwardBackward
 
@@ -34,3 +38,17 @@ def test_the_model_predicts_with_the_new_step_size():
 def test_solver_without_a_step_size_raises():
     with pytest.raises(ValueError, match="solver.*Received"):
         StepSizeTuning(DEQ(DenseCell(3)), lambda: None)
+
+
+def test_callbacks_that_measure_the_layer_follow(tmp_path):
+    layer = DEQ(Halved(4), ForwardBackward(1e-2, max_iter=4), "phantom", None)
+    model = keras.Sequential([keras.Input((3,)), layer, keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    x = np.ones((4, 3), "float32")
+    measuring = [
+        EquilibriumDiagnostics(model, x, num_iterations=2),
+        EquilibriumSummaries(layer, lambda: x, tmp_path),
+    ]
+    tuning = StepSizeTuning(model, lambda: x)
+    model.fit(x, x[:, :1], epochs=2, verbose=0, callbacks=[*measuring, tuning])
+    assert layer.solver.alpha == 2.5e-3

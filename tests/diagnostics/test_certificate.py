@@ -387,3 +387,10 @@ def test_a_model_and_a_given_state():
     far = certify(model, x, state=state)
     distance = np.linalg.norm(deq(encoder(x)), axis=1)
     assert np.all(far.radius >= distance * (1 - 1e-2))
+
+
+@pytest.mark.parametrize("state", [np.zeros((3, 4), "f4"), np.zeros((3, 5))])
+def test_a_state_of_another_kind_raises(state):
+    deq = layers.DEQ(layers.DenseCell(4, dtype="float64"))
+    with pytest.raises(ValueError, match="`state` must.*Received"):
+        certify(deq, INPUTS, state)

@@ -3,9 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from deq_keras import gradients, layers, solvers
 from deq_keras.diagnostics import gradient_quality
+from tests.layers.cells import FunctionCell
 
 SLOPES = np.array([0.8, 0.3])
 INPUTS = np.random.RandomState(0).normal(size=(4, 2))
@@ -81,3 +83,11 @@ def test_model_is_unchanged_and_draws_are_seeded():
     assert np.all(first.cosine > 0.9)
     kernels = [name.rsplit("/", 1)[-1] for name in first.components]
     assert kernels == ["kernel", "kernel", "bias", "weights", "inputs"]
+
+
+def test_nothing_to_differentiate_raises():
+    cell = FunctionCell(
+        lambda z, u: 0.5 * z + u, inject=lambda x: tf.cast(x, "float32")
+    )
+    with pytest.raises(ValueError, match="(?s)Nothing has a gradient.*Received"):
+        gradient_quality(layers.DEQ(cell), np.ones((2, 3), "int32"))

@@ -191,6 +191,7 @@ def test_rank_correlation():
         expected
     )
     assert np.isnan(diagnostics.rank_correlation([1, 1, 1], [1, 2, 3]))
+    assert np.isnan(diagnostics.rank_correlation([1, np.nan, 3], [1, 2, 3]))
 
 
 @pytest.mark.parametrize("first, second", [([1, 2], [1, 2, 3]), ([1], [1])])
@@ -204,3 +205,43 @@ def test_own_initial_state_repeats_the_solve(contraction):
     own, again = found.num_evaluations.numpy()
     np.testing.assert_array_equal(own, again)
     np.testing.assert_array_equal(*found.residual.numpy())
+
+
+def test_masks_of_inputs_are_kept():
+    roll = _deq(lambda z, u: 0.5 * tf.roll(z, 1, 1) + u)
+    inputs = keras.layers.Embedding(6, 4, mask_zero=True)(np.array([[1, 2, 0, 0]]))
+    expected = roll(inputs)
+    found = diagnostics.Predictor(roll)(inputs).outputs
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert np.abs(roll(tf.identity(inputs)) - expected).max() > 1e-3
+
+
+@pytest.mark.parametrize("change", ["quantize", "enable_lora"])
+def test_a_changed_layer_is_predicted(change):
+    head = keras.layers.Dense(2)
+    model = keras.Sequential([keras.Input((3,)), layers.DEQ(layers.DenseCell(4)), head])
+    predict, inputs = diagnostics.Predictor(model), np.ones((2, 3), "float32")
+    before = predict(inputs).outputs
+    if change == "quantize":
+        head.quantize("int8")
+    else:
+        head.enable_lora(2)
+        head.lora_kernel_b.assign(np.ones((2, 2)))
+    found = predict(inputs).outputs
+    np.testing.assert_array_equal(found, diagnostics.Predictor(model)(inputs).outputs)
+    assert np.abs(found - before).max() > 0
+
+
+def test_starts_replace_the_state_that_a_model_gives():
+    """tanh(3 z) = z has the solutions 0 and +-0.995."""
+    inputs = keras.Input((2,))
+    deq = _deq(lambda z, u: tf.tanh(3 * z) + 0 * u)
+    model = keras.Model(inputs, deq(inputs, initial_state=inputs))
+    found = diagnostics.compare_initial_states(model, VECTORS, ("zeros",))
+    np.testing.assert_allclose(np.abs(found.outputs[0]), 0.9949, atol=1e-4)
+    np.testing.assert_array_equal(found.outputs[1], 0 * VECTORS)
+
+
+def test_an_invalid_number_of_iterates_raises():
+    with pytest.raises(ValueError, match="`max_iter`.*Received"):
+        diagnostics.iterates(layers.DEQ(layers.DenseCell(2)), VECTORS, 0)

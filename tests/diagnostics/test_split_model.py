@@ -75,12 +75,31 @@ def _inner_of_another_call():
     return keras.Sequential([keras.Input((3,)), inner])
 
 
+def _given_a_state():
+    inputs = keras.Input((3,))
+    state = keras.layers.Dense(4)(inputs)
+    return keras.Model(inputs, _layer()(inputs, initial_state=state))
+
+
+def _called_twice():
+    inputs, layer = keras.Input((4,)), _layer()
+    return keras.Model(inputs, layer(layer(inputs)))
+
+
 def _without_a_layer():
     return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
 
 
 @pytest.mark.parametrize(
-    "build", [_around, _without_a_layer, _patched, _inner_of_another_call]
+    "build",
+    [
+        _around,
+        _without_a_layer,
+        _patched,
+        _inner_of_another_call,
+        _given_a_state,
+        _called_twice,
+    ],
 )
 def test_other_models_raise(build):
     with pytest.raises(ValueError, match="Received"):

@@ -260,3 +260,12 @@ def test_samples_without_a_reference_break_the_promise():
 def test_bad_values_raise(name, value):
     with pytest.raises(ValueError):
         _tuned(**{"model": _model(), "data": np.ones((120, 1)), name: value})
+
+
+class Short(solvers.FixedPointIteration):
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+
+
+def test_a_solver_with_open_arguments_is_described():
+    assert describe(Short(max_iter=5)).startswith("Short(max_iter=5, tol=0.001")

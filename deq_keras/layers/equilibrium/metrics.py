@@ -59,6 +59,7 @@ class SolveMetrics:
         layer: The `DEQ` layer.
 
     Attributes:
+        prefix: String. The name of the layer in the logs.
         record_adjoint: Function that adds the samples of an adjoint solve. Gradient
             functions of a graph hold it, and must not keep the metrics alive.
     """
@@ -202,6 +203,7 @@ class SolveMetrics:
         self._name(next(others, layer.name))
 
     def _name(self, prefix: str) -> None:
+        self.prefix = prefix
         for suffix, metric in vars(self).items():
             if isinstance(metric, StepMean):
                 metric.name = f"{prefix}_{suffix}"

@@ -35,8 +35,8 @@ class SolveScope:
         tol: Tolerance, a float >= 0 or a float scalar tensor. Defaults to `None`, the
             tolerance outside of the scope.
         initial_states: Optional dict from names, as in `solutions`, to states. The
-            calls start from these instead of the layer's initial state; see the call
-            argument of `DEQ`. They apply where solutions are recorded.
+            calls start from these instead of their own or the layer's initial state;
+            see the call argument of `DEQ`. They apply where solutions are recorded.
 
     Attributes:
         solutions: Dict from layer names to the `deq_keras.solvers.Solution` of their

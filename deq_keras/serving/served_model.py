@@ -310,12 +310,20 @@ def freeze(function: Any, target: str) -> tuple[Any, dict[str, tf.Tensor]]:
         dict of its output tensors, in order.
 
     Raises:
-        ExportError: If an operation computes in half precision.
+        ExportError: If an operation computes in half precision, or a result for LiteRT
+            is in float64.
     """
     # An earlier export may have registered other functions under the names that the
     # optimizer uses for this one.
     forget_optimized_functions()
     traced = function.get_concrete_function()
+    wide = [k for k, v in traced.structured_outputs.items() if v.dtype == tf.float64]
+    if target == "LiteRT" and wide:
+        raise ExportError(
+            "LiteRT needs a model that computes in float32. Build the model again with "
+            f"that dtype policy, and set its weights. Received: the outputs {wide} in "
+            "float64."
+        )
     concrete = with_constants(traced)
     for node in nodes(concrete.graph):
         if any(value.type in _HALF for value in node.attr.values()):

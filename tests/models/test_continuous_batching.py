@@ -327,3 +327,39 @@ def test_other_results_of_finished_raise(carried):
     carried.finished = lambda segment: segment.num_segments[:2] > 1
     with pytest.raises(ValueError, match="Received"):
         _feed(carried, [1, 2])
+
+
+def test_an_equilibrium_layer_that_is_not_called():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.called = layers.DEQ(TanhCell(1), COUNTING, "unrolled", None)
+            self.other = layers.DEQ(TanhCell(1), COUNTING, "unrolled", None)
+
+        def build(self, input_shape):
+            self.called.build(input_shape)
+            self.other.build(input_shape)
+
+        def call(self, inputs, training=None):
+            return self.called(inputs, training=training)
+
+    model, ones = Model(), np.ones((4, 1), "float32")
+    model(ones)
+    carried = models.ContinuousBatchingModel(model, (ones, ones), 4)
+    carried.compile("sgd", "mse", run_eagerly=True)
+    assert np.isfinite(carried.fit(ones, ones, 2, verbose=0).history["loss"][0])
+
+
+def test_samples_continue_where_a_model_gives_the_first_state():
+    """f(z, u) = z + 1 counts from the number of the sample."""
+    inputs = keras.Input((1,))
+    outputs = _counting_layer()(inputs, initial_state=inputs)
+    model = keras.Model(inputs, outputs)
+    ones = np.ones((2, 1), "float32")
+    carried = models.ContinuousBatchingModel(model, (ones, ones), 4, finished=None)
+    carried.compile(keras.optimizers.SGD(0.0), "mae", run_eagerly=True)
+    with pytest.warns(UserWarning, match="trainable weights"):
+        losses = [carried.train_on_batch(ones, 0.0 * ones) for _ in range(2)]
+    del losses
+    (state,) = carried.carry._state
+    assert set(np.unique(state)) <= {3.0, 5.0} and 5.0 in state

@@ -99,3 +99,9 @@ def test_fit_logs_both_terms_and_files_keep_the_model(jit_compile, tmp_path):
         model.compile(loss="mse")
     with pytest.raises(ValueError, match="restorer.*Received"):
         models.EquivariantImagingModel(keras.Sequential())
+
+
+def test_weights_of_samples_raise():
+    model = _model()
+    with pytest.raises(ValueError, match="sample_weight=None.*Received"):
+        model.compute_loss(MATRIX, sample_weight=np.ones(10))

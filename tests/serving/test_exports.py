@@ -476,3 +476,14 @@ def test_a_sample_fails_if_one_of_its_solves_fails():
         }
     )
     assert outputs.failures().numpy().tolist() == [False, True, False, True]
+
+
+def test_litert_of_float64_raises(tmp_path):
+    model = keras.Sequential(
+        [
+            keras.Input((3,), dtype="float64"),
+            layers.DEQ(layers.DenseCell(2, dtype="float64"), dtype="float64"),
+        ]
+    )
+    with pytest.raises(serving.ExportError, match="float32.*float64"):
+        serving.export_litert(model, tmp_path / "model.tflite")

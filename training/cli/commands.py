@@ -83,8 +83,8 @@ def tune(arguments):
     with directory.in_use():
         ((_, job, model),) = variants.load_models(directory, [name])
         promise = (arguments.promise, arguments.confidence)
-        size = job.config.data.evaluation_batch_size
         groups = job.feed.test_inputs(model)
+        size = job.config.data.evaluation_batch_size
         tuned = tuning.tune_run(model, groups, promise, size, arguments.group)
         folder = directory.folder(name)
         files = tuning.write(tuned, folder, arguments.figures)

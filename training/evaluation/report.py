@@ -22,7 +22,10 @@ def report(directory):
     rows, diagnoses = measurements(directory)
     sections = [*_normalizations(directory.config), _progress(directory, score)]
     if rows:
-        published = directory.config.published
+        # Published numbers are those of the test data.
+        part = getattr(directory.config.data, "part", "test")
+        published = directory.config.published if part == "test" else None
+        score = score._replace(label=score.label.replace("test", part, 1))
         sections.append(score_table(rows, score, published=published))
     if diagnoses:
         sections.append(_diagnosis_table(diagnoses))

@@ -161,8 +161,8 @@ def _check(state, variables, file):
 
 
 def state_variables(model, optimizer):
-    """Returns all variables of a model, of the controls of its equilibrium layers, and
-    of its optimizer, which is built."""
+    """Returns all variables of a model, those that are not weights but belong to the
+    state of its training, and those of its optimizer, which is built."""
     if not optimizer.built:
         optimizer.build(model.trainable_variables)
     controls = [

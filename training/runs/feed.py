@@ -107,8 +107,8 @@ class Feed:
         tune the solver of a model."""
         del model
         raise InputError(
-            f"Runs of the experiment {self.config.experiment} are not tuned: their "
-            "outputs are not classes."
+            f"Runs of the experiment {self.config.experiment} are not tuned. Expected: "
+            "image classifiers or reasoners."
         )
 
     def read_problems(self, path):

@@ -351,7 +351,7 @@ class DEQ(keras.layers.Layer):
         scope, name = self._budget.scope, self.name
         if scope is not None:
             name = scope.reserve_name(self.name)
-            initial_state = scope.initial_states.get(name, initial_state)
+            initial_state = scope.start(name, initial_state)
         is_differentiated = scope is None or not scope.is_pure
         if is_eager:
             is_differentiated = may_record_gradients()

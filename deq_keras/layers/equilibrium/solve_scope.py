@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from deq_keras import solvers
+from deq_keras.core.nonfinite import usable_state
 from deq_keras.core.request import as_max_iter, as_tol
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
@@ -116,6 +117,20 @@ class SolveScope:
         name = next(name for name in names if name not in self._names)
         self._names.append(name)
         return name
+
+    def start(self, name: str, initial_state: Nest | None) -> Nest | None:
+        """Returns the state from which a call starts, or `None`.
+
+        Samples whose state in `initial_states` is not finite keep their own.
+
+        Args:
+            name: String that `reserve_name` returned.
+            initial_state: The initial state that the call is given, or `None`.
+        """
+        state = self.initial_states.get(name, initial_state)
+        if state is None or initial_state is None or state is initial_state:
+            return state
+        return usable_state(state, initial_state)
 
     def prepare(
         self, name: str, layer: Any, request: solvers.SolveRequest

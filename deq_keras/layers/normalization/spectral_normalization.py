@@ -91,6 +91,13 @@ class SpectralNormalization(NormalizedKernel):
             }
         )
 
+    @property
+    def control_variables(self) -> list[keras.Variable]:
+        """The variables that belong to the state of training, but not to the weights:
+        the kernel of the last training step, and the input that it stretched most."""
+        before = getattr(self, "_before", None)
+        return [] if before is None else [*vars(before).values()]
+
     def _dense_kernel(self, kernel: Any) -> Any:
         """Returns the kernel that `_linear` and `_adjoint` apply."""
         return kernel

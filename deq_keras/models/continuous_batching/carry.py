@@ -215,8 +215,9 @@ class ExampleSpecs:
         return keras.saving.serialize_keras_object(tensors)
 
 
-def state_specs(model: keras.Model, inputs: Nest) -> Nest:
-    """Returns the nest of `tf.TensorSpec`s of the state of a model's equilibrium.
+def state_specs(model: keras.Model, inputs: Nest) -> tuple[str, Nest]:
+    """Returns the name of a model's equilibrium layer, and the nest of `tf.TensorSpec`s
+    of its state.
 
     Args:
         model: A built `keras.Model` that calls one equilibrium layer, once.
@@ -242,8 +243,11 @@ def state_specs(model: keras.Model, inputs: Nest) -> Nest:
             f"one, once. Received: the model {model.name!r}, which solves "
             f"{list(states)}."
         )
-    (state,) = states.values()
-    return tree.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), state)
+    ((name, state),) = states.items()
+    specs = tree.map_structure(
+        lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), state
+    )
+    return name, specs
 
 
 def _given_spec(leaf: Any) -> tf.TensorSpec:

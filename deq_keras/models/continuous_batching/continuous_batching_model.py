@@ -16,7 +16,6 @@ from deq_keras.core.checks import (
 from deq_keras.core.random import SavesRandomState, next_seed, uniform
 from deq_keras.core.structure import where_rows
 from deq_keras.layers import SolveScope
-from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
 from deq_keras.metrics import StepMean
 from deq_keras.models.continuous_batching.carry import (
     Carry,
@@ -159,7 +158,8 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
                 f"strategy. Received: a strategy of {num_replicas} replicas."
             )
         of_batch = self.examples.with_batch_size(self.batch_size)
-        self.carry = Carry(of_batch, state_specs(model, of_batch[0]), name="carry")
+        self._layer_name, state = state_specs(model, of_batch[0])
+        self.carry = Carry(of_batch, state, name="carry")
         self._outputs: Any = None
         self._segments = StepMean("segments")
         self._finished = StepMean("finished")
@@ -192,7 +192,7 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
             admitted.state,
         )
         state = where_rows(admitted.continues, admitted.state, nan)
-        (name,) = (layer.name for layer in equilibrium_layers(self.model))
+        name = self._layer_name
         # Keras calls the model inside `super().train_step`. The scope passes the states
         # to the layer, and records the solution from which the next segment continues.
         with SolveScope(self.model, initial_states={name: state}) as scope:

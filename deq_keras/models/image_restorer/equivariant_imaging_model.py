@@ -132,7 +132,13 @@ class EquivariantImagingModel(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        del y, sample_weight
+        del y
+        if sample_weight is not None:
+            raise ValueError(
+                "The losses of EquivariantImagingModel are means over all samples. "
+                "Repeat or leave out samples instead of weighting them. Expected: "
+                f"sample_weight=None. Received: sample_weight={sample_weight!r}."
+            )
         penalty = self._penalty()  # The next call removes it.
         operator, reads_level = self.cell.operator, isinstance(x, dict)
         measured = x["measurements"] if reads_level else x

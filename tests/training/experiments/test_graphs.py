@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from tests.training.runs import small_runs
+from training.cli import main
 from training.config import reading as configs
+from training.evaluation.report import report
 from training.experiments import graphs
 
 TINY = {
@@ -107,12 +109,16 @@ def test_graph_convolution():
 
 
 @pytest.mark.slow
-def test_a_run_compares_its_networks(tmp_path):
-    config = configs.resolve(copy.deepcopy(TINY))
-    directory = small_runs.finished(tmp_path / "run", config)
-    labels = graphs.chains(3, 0)[2]
+def test_a_run_compares_its_networks(tmp_path, capsys):
+    config = copy.deepcopy(TINY)
+    config["data"]["part"] = "validation"
+    config["published"] = {"test accuracy": {"gcn": 10.0}}
+    directory = small_runs.finished(tmp_path / "run", configs.resolve(config))
     for name in ("equilibrium", "gcn", "mlp"):
         (row, *_) = small_runs.evaluation(directory.path / name)["budgets"][::-1]
-        num_test = len(labels) - 6 - 12
-        right = row["accuracy"] * num_test
+        right = row["accuracy"] * 12
         assert right == pytest.approx(round(right)) and 0 < right
+    text = report(directory)
+    assert "validation accuracy [%] at NFE" in text and "published" not in text
+    assert main(["tune", str(directory.path), "--variant", "equilibrium"]) == 2
+    assert "graphs are not tuned" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+from deq_keras.layers import DEQ, SpectrallyNormalizedDense, cell_from
 from training.errors import InputError
 from training.runs import checkpoint
 
@@ -166,3 +167,28 @@ def test_history_of_the_newest_intact_checkpoint(saved):
 
 def test_no_checkpoint_restores_nothing(tmp_path):
     assert _restore(tmp_path, _model()) == []
+
+
+def test_a_spectral_norm_is_estimated_as_without_an_interruption(tmp_path):
+    """Its estimate continues from the last step's."""
+
+    def build():
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(0)
+        recurrent = SpectrallyNormalizedDense(4, max_norm=0.5, activation="tanh")
+        deq = DEQ(cell_from(recurrent), "anderson", "implicit", regularizer=None)
+        model = keras.Sequential([keras.Input((3,)), deq])
+        model.compile(keras.optimizers.Adam(0.1), "mse")
+        return model
+
+    data = np.ones((4, 3), "float32"), np.ones((4, 4), "float32")
+    whole, resumed = build(), build()
+    whole.fit(*data, verbose=0)
+    checkpoint.save(tmp_path, whole, HISTORY[:1])
+    whole.fit(*data, verbose=0)
+    _restore(tmp_path, resumed)
+    resumed.fit(*data, verbose=0)
+    for one, other in zip(_values(whole), _values(resumed), strict=True):
+        np.testing.assert_array_equal(one, other)
+    paths = [one.path for one in checkpoint.state_variables(whole, whole.optimizer)]
+    assert "previous_kernel" in "".join(paths)

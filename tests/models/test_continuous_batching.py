@@ -335,6 +335,7 @@ def test_an_equilibrium_layer_that_is_not_called():
             super().__init__()
             self.called = layers.DEQ(TanhCell(1), COUNTING, "unrolled", None)
             self.other = layers.DEQ(TanhCell(1), COUNTING, "unrolled", None)
+            self.other.trainable = False
 
         def build(self, input_shape):
             self.called.build(input_shape)

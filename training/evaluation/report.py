@@ -22,7 +22,7 @@ def report(directory):
     rows, diagnoses = measurements(directory)
     sections = [*_normalizations(directory.config), _progress(directory, score)]
     if rows:
-        # Published numbers are those of the test data.
+        # Papers measure on test data.
         part = getattr(directory.config.data, "part", "test")
         published = directory.config.published if part == "test" else None
         score = score._replace(label=score.label.replace("test", part, 1))

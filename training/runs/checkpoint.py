@@ -162,7 +162,7 @@ def _check(state, variables, file):
 
 def state_variables(model, optimizer):
     """Returns all variables of a model, those that are not weights but belong to the
-    state of its training, and those of its optimizer, which is built."""
+    state of its training, and the variables of its optimizer, which is built."""
     if not optimizer.built:
         optimizer.build(model.trainable_variables)
     controls = [

@@ -136,8 +136,8 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
             self._measure = compile_function(self._measurements, reduce_retracing=True)
         with full_float32():
             measurements, input_spread = self._measure(*self._layer_inputs())
+        prefix = self.layer._metrics_of_solves.prefix
         for name, value in measurements.items():
-            prefix = self.layer._metrics_of_solves.prefix
             logs[f"{prefix}_{name}"] = float(value)
         spread = float(measurements["state_spread"])
         is_small = spread < _SMALLEST_SPREAD and input_spread > _SPREAD_OF_INPUTS

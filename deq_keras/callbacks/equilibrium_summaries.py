@@ -51,7 +51,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
     first epoch of `fit` compiles.
 
     Args:
-        layer: `DEQ` layer of the trained model.
+        layer: `DEQ` layer of the trained model, or a model with one such layer.
         inputs: Function without arguments that returns inputs of `layer`: a few
             samples, encoded by the current weights.
         log_dir: Path of TensorBoard's log folder, or a `tf.summary.SummaryWriter` that

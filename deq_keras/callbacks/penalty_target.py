@@ -20,7 +20,8 @@ class PenaltyTarget(keras.callbacks.Callback):
     factor of the epoch as `{layer}_penalty_factor`.
 
     Args:
-        layer: `DEQ` layer of the model, with a regularizer, or a model with one.
+        layer: `DEQ` layer of the model, with a regularizer, or a model with one
+            such layer.
         target: Positive float. The value of the metric to reach.
         monitor: String. Name of a positive metric in the logs that falls if the penalty
             grows. Defaults to `None`, the residual of the layer.

@@ -97,8 +97,8 @@ class RegularizerSchedule(keras.callbacks.Callback):
         self._set()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        prefix = self.layer._metrics_of_solves.prefix
         for name in self.schedules:
-            prefix = self.layer._metrics_of_solves.prefix
             logs[f"{prefix}_{name}"] = getattr(self.layer, name)
 
     def _set(self) -> None:

@@ -20,7 +20,8 @@ class StepSizeTuning(keras.callbacks.Callback):
     the step size as `{layer}_alpha`.
 
     Args:
-        layer: `DEQ` layer with a monotone cell and a splitting solver.
+        layer: `DEQ` layer with a monotone cell and a splitting solver, or a model with
+            one such layer.
         inputs: Function without arguments that returns inputs of `layer`: a few
             samples, encoded by the current weights.
 

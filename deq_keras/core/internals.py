@@ -305,7 +305,10 @@ def keras_masks(inputs: Nest) -> Nest:
 
 
 def attach_masks(inputs: Nest, masks: Nest) -> Nest:
-    """Attaches the masks of `keras_masks`, which a compiled function drops."""
+    """Attaches masks that `keras_masks` returned, and returns the inputs.
+
+    A compiled function drops the masks of its arguments.
+    """
     for leaf, mask in zip(tree.flatten(inputs), tree.flatten(masks), strict=True):
         if mask is not None:
             set_keras_mask(leaf, mask)

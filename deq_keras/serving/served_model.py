@@ -310,18 +310,18 @@ def freeze(function: Any, target: str) -> tuple[Any, dict[str, tf.Tensor]]:
         dict of its output tensors, in order.
 
     Raises:
-        ExportError: If an operation computes in half precision, or a result for LiteRT
-            is in float64.
+        ExportError: If an operation computes in half precision or, for LiteRT, an
+            equilibrium layer in float64.
     """
     # An earlier export may have registered other functions under the names that the
     # optimizer uses for this one.
     forget_optimized_functions()
     traced = function.get_concrete_function()
-    wide = [k for k, v in traced.structured_outputs.items() if v.dtype == tf.float64]
-    if target == "LiteRT" and wide:
+    residual = traced.structured_outputs.get("residual")
+    if target == "LiteRT" and residual is not None and residual.dtype == tf.float64:
         raise ExportError(
             "LiteRT needs a model that computes in float32. Build the model again with "
-            f"that dtype policy, and set its weights. Received: the outputs {wide} in "
+            "that dtype policy, and set its weights. Received: an equilibrium layer in "
             "float64."
         )
     concrete = with_constants(traced)

@@ -203,13 +203,15 @@ def describe(solver: FixedPointSolver) -> str:
     'Anderson(max_iter=12, tol=0.001, history=2)'
     """
     parameters = inspect.signature(type(solver)).parameters
+    defaults = {name: one.default for name, one in parameters.items()}
     config = solver.get_config()
     names = ["max_iter", "tol"]
-    for name, value in config.items():
-        # A subclass may take arguments by `**kwargs`.
-        default = parameters[name].default if name in parameters else None
-        if name not in names and (name not in parameters or value != default):
-            names.append(name)
+    # A subclass may take arguments by `**kwargs`, whose defaults are unknown.
+    names += [
+        name
+        for name, value in config.items()
+        if name not in names and value != defaults.get(name, inspect.Parameter.empty)
+    ]
     arguments = ", ".join(f"{name}={config[name]!r}" for name in names)
     return f"{type(solver).__name__}({arguments})"
 

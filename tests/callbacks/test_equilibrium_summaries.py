@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import deq_keras
 from deq_keras.callbacks import EquilibriumSummaries
-from tests.layers.cells import LinearCell
+from tests.layers.cells import FunctionCell, LinearCell
 
 
 def plain_layer(**arguments):
@@ -97,3 +97,22 @@ def test_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="tensorboard"):
         EquilibriumSummaries(plain_layer(), lambda: None, "logs")
+
+
+def test_masks_of_inputs_are_kept(tmp_path, monkeypatch):
+    cell = FunctionCell(lambda z, u: 0.5 * tf.roll(z, 1, 1) + u)
+    layer = deq_keras.layers.DEQ(cell, regularizer=None)
+    inputs = keras.layers.Embedding(6, 3, mask_zero=True)(np.array([[1, 0, 0, 0]]))
+    layer(inputs)
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    written = {}
+    monkeypatch.setattr(tf.summary, "histogram", written.__setitem__)
+    callback = EquilibriumSummaries(layer, lambda: inputs, tmp_path)
+    callback.set_model(model)
+    callback.set_params({"epochs": 1})
+    callback.on_train_begin()
+    callback.on_epoch_end(0)
+    (found,) = (v for k, v in written.items() if k.endswith("evaluations"))
+    assert found == layer.solve(inputs).num_evaluations
+    assert found != layer.solve(tf.identity(inputs)).num_evaluations

@@ -487,3 +487,13 @@ def test_litert_of_float64_raises(tmp_path):
     )
     with pytest.raises(serving.ExportError, match="float32.*float64"):
         serving.export_litert(model, tmp_path / "model.tflite")
+
+
+def test_litert_of_outputs_in_float64(tmp_path):
+    cast = keras.layers.Lambda(lambda one: tf.cast(one, "float64"))
+    cell = layers.DenseCell(2)
+    model = keras.Sequential([keras.Input((3,)), layers.DEQ(cell), cast])
+    serving.export_litert(model, tmp_path / "model.tflite")
+    inputs = np.ones((2, 3), "float32")
+    found = serving.load(tmp_path / "model.tflite")(inputs)["outputs"]
+    np.testing.assert_allclose(found, model(inputs), rtol=1e-4)

@@ -21,9 +21,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 import deq_keras
+from training.costs import measuring, models
 from training.errors import InputError
 
-from . import measuring, models, solvers
+from . import solvers
 
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "f32": 4, "s32": 4}
 _BYTES |= {"u32": 4, "f64": 8, "s64": 8, "u64": 8}

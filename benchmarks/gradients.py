@@ -9,9 +9,10 @@ solve.
 import functools
 
 import deq_keras
+from training.costs import measuring
+from training.costs.measuring import compare
 
-from . import measuring, solvers
-from .measuring import compare
+from . import solvers
 
 _WORKLOADS = ("transformer_layer", "conv_block")
 _HAS_CHECKPOINTS = {"plain": False, "checkpoints": True}

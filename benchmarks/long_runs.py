@@ -18,8 +18,7 @@ import keras
 import numpy as np
 
 import deq_keras
-
-from . import measuring
+from training.costs import measuring
 
 KINDS = ("plain", "DEQ")
 SUFFIXES = {"saved_model": "", "litert": ".tflite", "onnx": ".onnx"}

@@ -22,9 +22,10 @@ import numpy as np
 import tensorflow as tf
 
 import deq_keras
+from training.costs import measuring
+from training.costs.measuring import repeat
 
-from . import measuring, solvers
-from .measuring import repeat
+from . import solvers
 
 # Modules of the libraries, and the module that calls them.
 LIBRARIES = {

@@ -17,11 +17,10 @@ from training import registry
 from training.config import reading as configs
 from training.config import shipped
 from training.conversion.export import export
+from training.costs import measuring
+from training.costs.measuring import compare
 from training.runs import variants
 from training.runs.work_directory import WorkDirectory
-
-from . import measuring
-from .measuring import compare
 
 _SPEEDS = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0)
 # How far images move to each side, in pixels.

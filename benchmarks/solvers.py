@@ -20,9 +20,8 @@ from keras import ops
 import deq_keras
 from deq_keras import layers
 from deq_keras.solvers import FixedPointProblem, SolveRequest
-
-from . import measuring
-from .measuring import compare, measure
+from training.costs import measuring
+from training.costs.measuring import compare, measure
 
 SOLVERS = ("fixed_point_iteration", "anderson", "broyden")
 UNROLLED = "unrolled"

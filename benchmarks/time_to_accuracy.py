@@ -20,13 +20,12 @@ import numpy as np
 import deq_keras
 from deq_keras import models
 from deq_keras.layers import ResidualBlockCell
+from training.costs import measuring
 from training.experiments.defaults.build import step_peak
 from training.experiments.defaults.schema import DataConfig
 from training.experiments.defaults.tasks import TASKS
 from training.experiments.defaults.tasks.task import Examples, accuracy, cross_entropy
 from training.experiments.language_model import schema, text
-
-from . import measuring
 
 DEQ, TIED, UNTIED = MODELS = ("DEQ", "weight-tied", "untied")
 NOT_REACHED = "not reached"

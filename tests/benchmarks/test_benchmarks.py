@@ -4,7 +4,6 @@ import importlib.util
 import json
 import pathlib
 import re
-import time
 
 import keras
 import numpy as np
@@ -16,14 +15,13 @@ from benchmarks import (
     gpu_programs,
     gradients,
     long_runs,
-    measuring,
-    models,
     peers,
     serving,
     solvers,
     time_to_accuracy,
 )
 from tests.regimes import slow
+from training.costs import measuring
 from training.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -33,36 +31,6 @@ TINY = {"names": ["tiny_mlp"], "sizes": {"batch": 8, "hidden": 4}}
 
 def tiny(dtype="float32"):
     return solvers.build("tiny_mlp", TINY["sizes"], dtype)
-
-
-def test_ratio_is_numerator_over_denominator():
-    # Far enough apart for any load of the machine.
-    ratio = measuring.compare(lambda: time.sleep(0.05), lambda: None, EFFORT)
-    assert ratio.median > 1 and ratio.difference > 0
-    assert ratio.numerator.rounds == 2
-
-
-@pytest.mark.slow
-def test_worker_calls_functions_until_it_fails():
-    with measuring.Worker() as call:
-        for value in (1.0, 2.0):
-            assert call(measuring.spread, values=[value])["median"] == value
-        with pytest.raises(RuntimeError, match=r"measuring\.spread.*exit status 1"):
-            call(measuring.spread, number=3)
-
-
-def test_peak_is_what_a_call_allocates():
-    if not measuring.is_memory_measurable():
-        pytest.skip("The allocator does not collect statistics.")
-    cases = {"64 MiB": {"rows": 16}, "nothing": {"rows": 0}}
-
-    def make(rows):
-        return lambda: tf.reduce_sum(tf.ones((rows, 2**20)))
-
-    # Small tensors of others come and go meanwhile.
-    assert measuring.peaks(make, cases) == pytest.approx(
-        {"64 MiB": 64.0, "nothing": 0.0}, abs=6.0
-    )
 
 
 def test_command_prints_chosen_measurements_and_writes_json(tmp_path, capsys):
@@ -182,28 +150,6 @@ def test_peers():
     results = peers.tolerance(EFFORT, rows)["dense 32 x 1"]["anderson"]
     assert results["largest residual"]["ours"] <= 1e-4
     assert all(np.isfinite([*results["ms"].values()]))
-
-
-SIZES = {"hidden_dim": 40, "num_heads": 10, "intermediate_dim": 40, "length": 4}
-EXPLICIT = {"family": "transformer_xl", **SIZES, "num_layers": 2, "memory_length": 4}
-EQUILIBRIUM = {
-    "family": "deq_transformer",
-    **SIZES,
-    **models._anderson(2, 2, {"class_name": "jacobian"}),
-}
-
-
-@pytest.mark.slow
-def test_memory_of_models():
-    group = {
-        "layers": {**EXPLICIT, "published": 8.0},
-        "DEQ": {**EQUILIBRIUM, "published": 2.0},
-        "inference": {**EQUILIBRIUM, "training": False},
-    }
-    found = models.memory(EFFORT, {"group": group})["group"]
-    assert found["DEQ"]["published_relative"] == 0.25
-    assert all(one["milliseconds"] > 0 for one in found.values())
-    assert "published_gb" not in found["inference"]
 
 
 @pytest.mark.slow

@@ -1,10 +1,13 @@
 """The command `deq-keras reproduce`."""
 
+import json
+
 import pytest
 import yaml
 
 from training.cli import main
-from training.cli.reproduce_command import EXPERIMENTS, resolve
+from training.cli.reproduce_command import EXPERIMENTS, MEASUREMENTS, resolve
+from training.costs import models
 from training.evaluation.report import score_table
 from training.registry import Score
 from training.runs.work_directory import WorkDirectory
@@ -13,7 +16,7 @@ from training.runs.work_directory import WorkDirectory
 def test_list_has_all_experiments(capsys):
     assert main(["reproduce"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for name, experiment in EXPERIMENTS.items():
+    for name, experiment in {**EXPERIMENTS, **MEASUREMENTS}.items():
         (line,) = [line for line in lines if line.startswith(f"{name} ")]
         assert experiment.source in line and experiment.shows in line
 
@@ -24,6 +27,10 @@ def test_list_has_all_experiments(capsys):
         (["--quick"], "Received: name=None"),
         (["penalty", "--work-dir", "{full}"], "not empty"),
         (["language", "--quick", "--set", "sede=1", "--work-dir", "{new}"], "sede"),
+        (
+            ["memory", "--set", "seed=1", "--work-dir", "{new}"],
+            "Received: --set seed=1",
+        ),
         (
             ["vision", "--quick", "--set", "variants={{a: {{}}}}"],
             "Received: variants=a",
@@ -68,6 +75,19 @@ def test_second_command_continues(tmp_path, small, monkeypatch, capsys):
     assert runs == [["two/seed_0"]]
     assert main([*command, "--set", "optimizer.learning_rate=0.5"]) == 2
     assert "another config" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", MEASUREMENTS)
+def test_measures_a_table_once(name, tmp_path, monkeypatch, capsys):
+    assert set(models.MEASUREMENTS) == set(MEASUREMENTS)
+    monkeypatch.setitem(models.MEASUREMENTS, name, lambda effort: {"seconds": 0.5})
+    command = ["reproduce", name, "--quick", "--work-dir", str(tmp_path / "new")]
+    assert main(command) == 0
+    assert f"{name}, seconds: 0.5" in capsys.readouterr().out
+    results = json.loads((tmp_path / "new" / f"{name}.json").read_text())
+    assert results[name] == {"seconds": 0.5} and "commit" in results["environment"]
+    assert main(command) == 2
+    assert "earlier measurement" in capsys.readouterr().err
 
 
 def test_published_numbers_are_columns():

@@ -13,7 +13,7 @@ from ..errors import InputError, describe
 from . import notices
 from .demo_command import DEMOS, PROMPT, SIZE
 from .extras import MissingPackage, explaining_missing
-from .reproduce_command import EXPERIMENTS
+from .reproduce_command import EXPERIMENTS, MEASUREMENTS
 
 FORMATS = ("saved_model", "litert", "onnx", "preset")
 FIGURES = ("png", "svg", "pdf")
@@ -278,9 +278,12 @@ def parser():
     demo.add_argument(
         "--out", metavar="FILE", help="a new picture (default: in this folder)"
     )
-    reproduce = add("reproduce", "train an experiment of the papers, or list them")
+    reproduce = add("reproduce", "run an experiment of the papers, or list them")
     reproduce.add_argument(
-        "name", nargs="?", choices=EXPERIMENTS, help="default: list the experiments"
+        "name",
+        nargs="?",
+        choices=[*EXPERIMENTS, *MEASUREMENTS],
+        help="default: list the experiments",
     )
     reproduce.add_argument(
         "--quick",

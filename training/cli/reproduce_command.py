@@ -1,10 +1,11 @@
-"""The command `deq-keras reproduce`: experiments of the papers, at a small size."""
+"""The command `deq-keras reproduce`: results of the papers, at a small size."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import InputError
 from ..evaluation.summary import align
+from ..files import records
 
 
 class Experiment(NamedTuple):
@@ -111,13 +112,40 @@ EXPERIMENTS = {
 }
 
 
+class Measurement(NamedTuple):
+    """A table of memory or time of training steps; see `Experiment`."""
+
+    shows: str
+    source: str
+    minutes: int
+    quick_minutes: int
+
+
+MEASUREMENTS = {
+    "memory": Measurement(
+        "peak memory of training steps of DEQs, beside explicit networks",
+        "2019, tables 2 and 3; 2021, table 5, section 4 and figure 6",
+        minutes=30,
+        quick_minutes=2,
+    ),
+    "runtime": Measurement(
+        "time of training and inference of DEQs over explicit networks",
+        "2019, table 4; 2021, table 1",
+        minutes=30,
+        quick_minutes=2,
+    ),
+}
+
+
 def reproduce(arguments):
-    """Lists the experiments, or runs the experiment that `arguments.name` names."""
+    """Lists the experiments, or runs what `arguments.name` names."""
     from ..runs.work_directory import WorkDirectory, is_run
 
     name, is_quick = arguments.name, arguments.quick
     if name is None:
         return _list(arguments)
+    if name in MEASUREMENTS:
+        return _measure(arguments)
     config = resolve(name, is_quick, arguments.overrides)
     ending = "-quick" if is_quick else ""
     path = Path(arguments.work_dir or f"runs/reproduce-{name}{ending}")
@@ -133,14 +161,37 @@ def reproduce(arguments):
     return variants.run(variants.make_jobs(directory, distribution=devices), directory)
 
 
+def _measure(arguments):
+    """Prints a table, and writes its numbers as JSON."""
+    name = arguments.name
+    if arguments.overrides:
+        raise InputError(
+            f"{name} measures networks of the papers and has no config. Leave --set "
+            f"out. Received: --set {' '.join(arguments.overrides)}."
+        )
+    ending = "-quick" if arguments.quick else ""
+    path = Path(arguments.work_dir or f"runs/reproduce-{name}{ending}") / f"{name}.json"
+    if path.exists():
+        raise InputError(
+            f"{path} has numbers of an earlier measurement. Choose a new --work-dir."
+        )
+    from ..costs import measuring, models
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    effort = measuring.QUICK if arguments.quick else measuring.Effort()
+    results = measuring.take({name: models.MEASUREMENTS[name]}, effort)
+    records.write_json(path, results)
+    return 0
+
+
 def _list(arguments):
     if arguments.quick or arguments.overrides or arguments.work_dir is not None:
         raise InputError(
             "--quick, --set and --work-dir are options of an experiment. Name one of "
-            f"{', '.join(EXPERIMENTS)}. Received: name=None."
+            f"{', '.join([*EXPERIMENTS, *MEASUREMENTS])}. Received: name=None."
         )
     rows = [["name", "minutes", "--quick", "of the papers", "shows"]]
-    for name, one in EXPERIMENTS.items():
+    for name, one in {**EXPERIMENTS, **MEASUREMENTS}.items():
         times = [f"{one.minutes}", f"{one.quick_minutes}"]
         rows.append([name, *times, one.source, one.shows])
     print(align(rows, left=len(rows[0])))

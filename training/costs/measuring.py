@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from training import machine
-from training.errors import InputError
-from training.evaluation.peak_memory import peak_growth
+from .. import machine
+from ..errors import InputError
+from ..evaluation.peak_memory import peak_growth
 
 NOT_MEASURABLE = "not measurable here"
 _SPREAD = ("median", "lower_quartile", "upper_quartile")
@@ -261,7 +261,7 @@ def run(name, description, measurements, argv=None, add_arguments=None, optional
     """Runs the command of a benchmark: prints numbers, and writes JSON with `--out`.
 
     Args:
-        name: String. Module of this package.
+        name: String. Module of `benchmarks`.
         description: String, its docstring.
         measurements: Dict of names to functions of an `Effort` and of options. They
             return nested dicts of `Ratio`, `Duration` and numbers.
@@ -296,22 +296,38 @@ def run(name, description, measurements, argv=None, add_arguments=None, optional
         add_arguments(parser)
     options = vars(parser.parse_args(argv))
     effort = QUICK if options["quick"] else Effort()
-    environment = {**machine.environment(), "settings": machine.settings()}
-    results = {"environment": environment}
+    chosen = {name: measurements[name] for name in options["only"]}
     try:
-        for chosen in options["only"]:
-            print(f"measuring: {chosen}", file=sys.stderr, flush=True)
-            function = measurements[chosen]
-            accepted = set(inspect.signature(function).parameters) & set(options)
-            found = function(effort, **{key: options[key] for key in accepted})
-            results[chosen] = _plain(found)
+        results = take(chosen, effort, options)
     except InputError as error:
         parser.error(str(error))
-    print("\n".join(lines((), results)), flush=True)
     if options["out"] is not None:
         with options["out"] as file:
             json.dump(results, file, indent=1)
     return results
+
+
+def take(measurements, effort, options=None):
+    """Takes measurements, prints their numbers and returns them, JSON-serializable.
+
+    `measurements` are functions by name; see `run`. Each function gets the `options`
+    of its parameters.
+    """
+    options = options or {}
+    environment = {**machine.environment(), "settings": machine.settings()}
+    results = {"environment": environment}
+    for name, function in measurements.items():
+        progress(name)
+        accepted = set(inspect.signature(function).parameters) & set(options)
+        found = function(effort, **{key: options[key] for key in accepted})
+        results[name] = _plain(found)
+    print("\n".join(lines((), results)), flush=True)
+    return results
+
+
+def progress(subject):
+    """Prints what is measured next, to the standard error."""
+    print(f"measuring: {subject}", file=sys.stderr, flush=True)
 
 
 def _plain(value):

@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from deq_keras import models
-from training.data.images import ImageData, in_memory
-from training.experiments.classification.mdeq import build_explicit
-from training.experiments.classification.schema import ExplicitNetworkConfig, MDEQConfig
 
+from ..data.images import ImageData, in_memory
+from ..experiments.classification.mdeq import build_explicit
+from ..experiments.classification.schema import ExplicitNetworkConfig, MDEQConfig
 from . import measuring
 from .measuring import compare, in_fresh_process, measure
 
@@ -178,6 +178,9 @@ RUNTIME = {
     "one layer as f, Anderson 30 + 35": (_SMALL_30, _LAYERS_18, None, None),
     "one layer as f, JR, Anderson 13 + 13": (_SMALL_JR, _LAYERS_18, None, None),
 }
+# What quick measurements have.
+_SMALL = ("control, must grow", "Transformer, small (2019, table 3)")
+_SMALL_PAIRS = ("one layer as f, Anderson 30 + 35",)
 _LANGUAGE = {
     "deq_transformer": (models.DEQTransformerBackbone, models.DEQTransformerCausalLM),
     "unrolled_transformer": (
@@ -264,16 +267,20 @@ def step_and_inputs(model, length=LENGTH, training=True, jit_compile=False):
     return call, inputs
 
 
-def memory(effort, groups=MEMORY):
+def memory(effort, groups=None):
     """Returns the peak memory and the time of steps, by group and network.
 
     Each network is measured in a fresh process, and compared with the first of its
-    group.
+    group. Quick measurements have the small networks alone.
     """
+    if groups is None:
+        names = _SMALL if effort == measuring.QUICK else MEMORY
+        groups = {name: MEMORY[name] for name in names}
     results = {}
     for group, networks in groups.items():
         results[group], first = {}, None
         for label, network in networks.items():
+            measuring.progress(f"{group}, {label}")
             network = dict(network)
             published = network.pop("published", None)
             found = in_fresh_process(one_step, effort=effort, **network)
@@ -302,14 +309,19 @@ def one_step(effort, length=LENGTH, training=True, **network):
     }
 
 
-def runtime(effort, pairs=RUNTIME):
+def runtime(effort, pairs=None):
     """Returns the time of training and inference over the explicit network's.
 
     The networks of a pair alternate in a fresh process. The training step with a
-    penalty counts as often as it occurs in training.
+    penalty counts as often as it occurs in training. Quick measurements have the pairs
+    with one layer as f alone.
     """
+    if pairs is None:
+        names = _SMALL_PAIRS if effort == measuring.QUICK else RUNTIME
+        pairs = {name: RUNTIME[name] for name in names}
     results = {}
     for label, (network, explicit, training, inference) in pairs.items():
+        measuring.progress(label)
         found = in_fresh_process(
             ratios, network=network, explicit=explicit, effort=effort
         )
@@ -342,11 +354,3 @@ def ratios(network, explicit, effort):
 
 
 MEASUREMENTS = {"memory": memory, "runtime": runtime}
-
-
-def main(argv=None):
-    return measuring.run("models", __doc__, MEASUREMENTS, argv)
-
-
-if __name__ == "__main__":
-    main()

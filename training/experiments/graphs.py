@@ -1,5 +1,9 @@
 """Classes of the nodes of one graph: implicit graph networks, a GCN and an MLP."""
 
+import codecs
+import collections
+import pickle
+import types
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +25,7 @@ from ..runs.phases import equilibrium
 from .world.graphs import neighbor_sum
 
 _IGNORED = -1  # Label of nodes that neither train nor count.
+_REMEDY = "Copy the repository again."
 _NUM_CHAINS, _NUM_CLASSES, _NUM_FEATURES = 20, 2, 100
 
 
@@ -37,15 +42,17 @@ class DataConfig(Config):
               links (WebKB). The seed of the run, from 0 to 9, is the number of the
               split of Pei et al. (2020): 48 % of the nodes train, 32 % are left for
               validation.
+            - `cora`: papers of machine learning, their words and citations, split in
+              the same way.
         directory: Path. A copy of the repository graphdml-uiuc-jlu/geom-gcn, with its
-            folders `new_data` and `splits`. Null for `chains`.
+            folders `data`, `new_data` and `splits`. Null for `chains`.
         chain_length: Positive integer. Nodes of a chain.
         updates_per_epoch: Positive integer. Training steps of an epoch, of the whole
             graph each.
         part: `test` or `validation`, the nodes whose accuracy is measured.
     """
 
-    graph: Literal["chains", "cornell", "texas", "wisconsin"]
+    graph: Literal["chains", "cornell", "texas", "wisconsin", "cora"]
     directory: keys.Text | None = None
     chain_length: keys.integer(ge=2, le=10_000) = 10
     updates_per_epoch: keys.Count = 10
@@ -109,8 +116,8 @@ def chains(length, seed):
     return features, edges, np.repeat(labels, length), *parts
 
 
-def webkb(name, directory, split):
-    """Reads a graph of WebKB; see `chains`. Edges have both directions."""
+def pages(name, directory, split):
+    """Reads a graph of pages or papers; see `chains`. Edges have both directions."""
     if directory is None:
         raise InputError(
             f"The graph {name} needs `data.directory`, a copy of the repository "
@@ -123,15 +130,28 @@ def webkb(name, directory, split):
         )
     root = Path(directory)
     check_folder(root)
-    folder = root / "new_data" / name
+    path = root / "splits" / f"{name}_split_0.6_0.2_{split}.npz"
+    check_file(path)
+    read = _read_papers if name == "cora" else _read_pages
+    features, edges, labels = read(root, name)
+    with reading(path, _REMEDY), np.load(path) as file:
+        masks = [file[f"{part}_mask"] for part in ("train", "val", "test")]
+        is_mask = all(mask.shape == labels.shape and mask.any() for mask in masks)
+        _expect(is_mask, f"three masks of {len(labels)} nodes")
+    edges = np.concatenate([edges, edges[:, ::-1]])
+    edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
+    return features, edges, labels, *map(np.flatnonzero, masks)
+
+
+def _read_pages(root, name):
+    """Returns features, edges and labels of a graph in two tables."""
     paths = [
-        folder / f"out1_{part}.txt" for part in ("node_feature_label", "graph_edges")
+        root / "new_data" / name / f"out1_{part}.txt"
+        for part in ("node_feature_label", "graph_edges")
     ]
-    paths.append(root / "splits" / f"{name}_split_0.6_0.2_{split}.npz")
     for path in paths:
         check_file(path)
-    remedy = "Copy the repository again."
-    with reading(paths[0], remedy):
+    with reading(paths[0], _REMEDY):
         rows = [line.split("\t") for line in paths[0].read_text().splitlines()[1:]]
         rows.sort(key=lambda row: int(row[0]))
         _expect(
@@ -140,19 +160,78 @@ def webkb(name, directory, split):
         features = np.array([row[1].split(",") for row in rows], "float32")
         labels = np.array([row[2] for row in rows], "int64")
         _expect(np.isfinite(features).all() and labels.min() >= 0, "numbers")
-    with reading(paths[1], remedy):
+    with reading(paths[1], _REMEDY):
         lines = paths[1].read_text().splitlines()[1:]
-        edges = np.array([line.split() for line in lines], int)
-        is_node = (edges >= 0) & (edges < len(labels))
-        is_pair = edges.shape == (len(lines), 2) and is_node.all()
-        _expect(is_pair, f"pairs of {len(labels)} nodes")
-    with reading(paths[2], remedy), np.load(paths[2]) as file:
-        masks = [file[f"{part}_mask"] for part in ("train", "val", "test")]
-        is_mask = all(mask.shape == labels.shape and mask.any() for mask in masks)
-        _expect(is_mask, f"three masks of {len(labels)} nodes")
-    edges = np.concatenate([edges, edges[:, ::-1]])
-    edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
-    return features, edges, labels, *map(np.flatnonzero, masks)
+        edges = _check_edges([line.split() for line in lines], len(labels))
+    return features, edges, labels
+
+
+def _read_papers(root, name):
+    """Returns features, edges and labels of a graph in Planetoid's format.
+
+    Of the pickled parts, `allx` and `ally` are the nodes but the last ones, `tx` and
+    `ty` the last ones in an order that `test.index` lists, and `graph` the neighbors.
+    """
+    parts = ("allx", "ally", "tx", "ty", "graph", "test.index")
+    paths = {part: root / "data" / f"ind.{name}.{part}" for part in parts}
+    for path in paths.values():
+        check_file(path)
+    read = {}
+    for part, path in paths.items():
+        with reading(path, _REMEDY), path.open("rb") as file:
+            if part == "test.index":
+                read[part] = np.array(file.read().split(), int)
+            else:
+                read[part] = _ArrayUnpickler(file, encoding="latin1").load()
+    with reading(root / "data", _REMEDY):
+        first, last = _dense(read["allx"]), _dense(read["tx"])
+        order = read["test.index"]
+        size = len(first) + len(last)
+        is_order = np.array_equal(np.sort(order), np.arange(len(first), size))
+        _expect(is_order, f"the nodes {len(first)} to {size - 1} in test.index")
+        order = np.argsort(order)
+        features = np.concatenate([first, last[order]])
+        labels = np.concatenate([read["ally"], read["ty"][order]]).argmax(axis=-1)
+        _expect(len(labels) == size, f"{size} labels")
+        graph = read["graph"].items()
+        edges = [(node, neighbor) for node, others in graph for neighbor in others]
+        edges = _check_edges(edges, size)
+    return features, edges, labels
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Reads pickled arrays, dictionaries and sparse matrices, and no other class."""
+
+    _CLASSES = {
+        "_reconstruct": np.empty(0).__reduce__()[0],
+        "ndarray": np.ndarray,
+        "dtype": np.dtype,
+        "encode": codecs.encode,  # Python 3 pickles bytes by it.
+        "list": list,
+        "defaultdict": collections.defaultdict,
+        "csr_matrix": types.SimpleNamespace,  # Has the attributes of scipy's.
+    }
+
+    def find_class(self, module, name):
+        _expect(name in self._CLASSES, f"arrays instead of {module}.{name}")
+        return self._CLASSES[name]
+
+
+def _dense(rows):
+    """Returns the array `(nodes, features)` of a matrix of compressed rows."""
+    values = np.zeros(rows._shape, "float32")
+    nodes = np.repeat(np.arange(len(values)), np.diff(rows.indptr))
+    values[nodes, rows.indices] = rows.data
+    return values
+
+
+def _check_edges(pairs, num_nodes):
+    """Returns pairs of nodes as an array `(edges, 2)`."""
+    edges = np.array(pairs, int)
+    is_node = (edges >= 0) & (edges < num_nodes)
+    is_pair = edges.shape == (len(pairs), 2) and is_node.all()
+    _expect(is_pair, f"pairs of {num_nodes} nodes")
+    return edges
 
 
 def _expect(condition, expected):
@@ -187,7 +266,7 @@ class GraphsJob(ArrayJob):
                 )
             graph = chains(config.chain_length, seed)
         else:
-            graph = webkb(config.graph, config.directory, seed)
+            graph = pages(config.graph, config.directory, seed)
         features, edges, labels, *parts = graph
         inputs = {"features": features[None], "edges": edges[None].astype("int32")}
 

@@ -1,6 +1,9 @@
 """The experiment `graphs`: its graphs, its explicit networks, and a run of all."""
 
+import collections
 import copy
+import pickle
+from pathlib import PurePath
 
 import numpy as np
 import pytest
@@ -51,6 +54,66 @@ def test_reads_pages_and_links(tmp_path):
     config = config.model_copy(update={"part": "validation"})
     _, validation, _ = graphs.GraphsJob.draw(config, 4)
     assert validation[1].tolist() == [[-1, 2, -1]]
+
+
+csr_matrix = type("csr_matrix", (), {"__module__": __name__})
+
+
+def _rows(values):
+    """Returns a sparse matrix, which pickles like one of scipy."""
+    rows = csr_matrix()
+    nodes, rows.indices = np.nonzero(values)
+    rows.data = values[values != 0]
+    rows.indptr = np.append(0, np.cumsum(np.bincount(nodes, minlength=len(values))))
+    rows._shape = values.shape
+    return rows
+
+
+def _papers(folder, **changed):
+    """Writes papers 0 to 4 in Planetoid's format, the last three as 4, 2, 3."""
+    words = np.array([[0, 1], [1, 0], [0, 0], [0, 1], [1, 1]], "float32")
+    classes = np.eye(3)[[2, 0, 1, 1, 2]]
+    graph = collections.defaultdict(list, {0: [1, 1], 1: [0, 4], 3: [3]})
+    parts = {"allx": _rows(words[:2]), "ally": classes[:2], "graph": graph}
+    parts |= {"tx": _rows(words[[4, 2, 3]]), "ty": classes[[4, 2, 3]], **changed}
+    order = parts.pop("order", "4\n2\n3\n")
+    (folder / "data").mkdir()
+    for part, value in parts.items():
+        with (folder / "data" / f"ind.cora.{part}").open("wb") as file:
+            pickle.dump(value, file, protocol=2)
+    (folder / "data" / "ind.cora.test.index").write_text(order)
+    (folder / "splits").mkdir()
+    masks = {f"{part}_mask": np.eye(5)[i] for i, part in enumerate(("train", "val"))}
+    masks["test_mask"] = np.array([0, 0, 0, 1, 1])
+    np.savez(folder / "splits" / "cora_split_0.6_0.2_0.npz", **masks)
+    return graphs.DataConfig(graph="cora", directory=str(folder))
+
+
+def test_reads_papers_and_citations(tmp_path):
+    config = _papers(tmp_path)
+    training, test, num_classes = graphs.GraphsJob.draw(config, 0)
+    words = [[0, 1], [1, 0], [0, 0], [0, 1], [1, 1]]
+    assert training[0]["features"].tolist() == [words]
+    assert training[0]["edges"].tolist() == [[[0, 1], [1, 0], [1, 4], [4, 1]]]
+    assert training[1].tolist() == [[2, -1, -1, -1, -1]]
+    assert test[1].tolist() == [[-1, -1, -1, 1, 2]]
+    assert num_classes == 3
+
+
+@pytest.mark.parametrize(
+    "changed, match",
+    [
+        ({"order": "4\n2\n2\n"}, "nodes 2 to 4 in test.index"),
+        ({"ally": np.eye(3)}, "5 labels"),
+        ({"graph": {0: [5]}}, "pairs of 5 nodes"),
+        ({"graph": PurePath("a")}, "arrays instead of"),
+        ({"allx": np.eye(2)}, "allx|data"),
+    ],
+)
+def test_refuses_damaged_papers(changed, match, tmp_path):
+    config = _papers(tmp_path, **changed)
+    with pytest.raises(graphs.InputError, match=match):
+        graphs.GraphsJob.draw(config, 0)
 
 
 @pytest.mark.parametrize(

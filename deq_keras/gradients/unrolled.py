@@ -22,7 +22,8 @@ class UnrolledGradient(EquilibriumGradient):
     The gradient is exact for the computed iterations, whether or not they converged,
     and differentiable to any order. Memory grows with the number of evaluations.
     `FixedPointIteration(max_iter=L, tol=None)` makes the layer a weight-tied network of
-    L layers, the papers' pretraining.
+    L layers, the papers' pretraining. Give `Anderson` a tolerance: mixtures of rounding
+    errors have no useful derivative.
 
     Args:
         checkpoints: Positive integer c. The backward pass evaluates f a second time, so

@@ -187,11 +187,13 @@ class Anderson(FixedPointSolver):
         size = len(newest)
         rows = [newest, *(older.numbers(age) for age in range(1, size))]
         rows = [row[: size - age] for age, row in enumerate(rows)]
-        weights = _solve_positive_definite(rows, self._ridge)
+        # Only the ratios of the weights count. With 1 instead of |g|^2, derivatives, of
+        # squared pivots, would overflow at residuals that are rounding errors.
+        scale = tf.stop_gradient(squared_norm)
+        weights = _solve_positive_definite(rows, scale, self._ridge)
         # A plain step follows if squares overflow, or if the newest residual is zero.
         total = tf.add_n(weights)
-        product = total * squared_norm
-        is_usable = tf.math.is_finite(product / product)
+        is_usable = tf.math.is_finite(total / total)
         # A derivative of 1 / 0 would be NaN, also where it is not used.
         total = tf.where(is_usable, total, 1.0)
         return [
@@ -212,9 +214,11 @@ def _mix(weights: list[tf.Tensor], columns: Columns) -> tf.Tensor:
 
 
 def _solve_positive_definite(
-    rows: list[tuple[tf.Tensor, ...]], floor: Callable[[tf.Tensor], tf.Tensor]
+    rows: list[tuple[tf.Tensor, ...]],
+    scale: tf.Tensor,
+    floor: Callable[[tf.Tensor], tf.Tensor],
 ) -> list[tf.Tensor]:
-    """Solves a small symmetric system A x = 1 for every sample by elimination.
+    """Solves a small symmetric system A x = s 1 for every sample by elimination.
 
     Uses only elementary operations: LiteRT and ONNX do not support `tf.linalg` solvers.
     On few numbers, each operation costs the same, so there are as few as possible;
@@ -225,6 +229,7 @@ def _solve_positive_definite(
     Args:
         rows: List of tuples. `rows[i][j - i]` is the entry (i, j), j >= i, `(batch,
             1)`.
+        scale: Tensor `(batch, 1)`, the number s.
         floor: Function from an entry (i, i) to a lower bound of its pivot in exact
             arithmetic, which protects against rounding errors.
 
@@ -232,7 +237,7 @@ def _solve_positive_definite(
         The solution, a list of `(batch, 1)` tensors.
     """
     divide, size = tf.math.divide_no_nan, len(rows)
-    right = [tf.ones((), rows[0][0].dtype)] * size
+    right = [scale] * size
     remaining = [list(row) for row in rows]
     pivots, factors = [], []
     for i, (pivot, *row) in enumerate(remaining):
@@ -243,7 +248,7 @@ def _solve_positive_definite(
         for j, factor in enumerate(factors[i], i + 1):
             for k in range(j, size):
                 remaining[j][k - j] -= factor * row[k - i - 1]
-            right[j] -= factor if i == 0 else factor * right[i]
+            right[j] -= factor * right[i]
     solution: list[tf.Tensor] = [None] * size
     for i in reversed(range(size)):
         solution[i] = divide(right[i], pivots[i])

@@ -159,3 +159,26 @@ def test_a_sample_that_starts_at_its_equilibrium_changes_no_gradient(solver):
     expected = slopes(inputs)
     for one, other in zip(slopes(np.pad(inputs, ((0, 1), (0, 0)))), expected):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@XLA_IS_SLOW
+@pytest.mark.parametrize("tol", [None, 1e-6])
+def test_residuals_that_are_rounding_errors_have_finite_derivatives(tol, regime):
+    """In float32, their squares are near the smallest numbers. With a tolerance, a
+    sample that has converged keeps its state, and others go on."""
+    solver = solvers.Anderson(tol=tol)
+    deq = layers.DEQ(layers.DenseCell(4), solver, "unrolled", None, seed=1)
+    inputs = np.random.RandomState(0).normal(size=(8, 3)).astype("float32")
+    deq(inputs)
+
+    def compute():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(deq(inputs, training=True) ** 2)
+        return tape.gradient(loss, deq.trainable_variables)
+
+    slopes = regime(compute)()
+    assert all(np.isfinite(slope).all() for slope in slopes)
+    if tol is not None:
+        deq.solver, deq.gradient = solvers.Anderson(60, 1e-7), "implicit"
+        for slope, expected in zip(slopes, regime(compute)(), strict=True):
+            np.testing.assert_allclose(slope, expected, rtol=0.02, atol=0.02)

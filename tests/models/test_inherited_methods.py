@@ -181,3 +181,17 @@ def test_a_trellisnet_does_not_generate():
     ):
         with pytest.raises(NotImplementedError, match="DEQTrellisNetCausalLM"):
             call()
+
+
+@pytest.mark.slow
+def test_tasks_load_after_training_with_lora(tmp_path):
+    task = models.ReasonerTagger.from_preset("mazes")
+    task.backbone.enable_lora(2, ["recall"])
+    task.compile(run_eagerly=True)
+    boards = np.zeros((2, 5, 5, 3), "float32")
+    answers = np.zeros((2, 5, 5), "int32")
+    task.fit(boards, answers, verbose=0, shuffle=False)
+    task.save(tmp_path / "task.keras")
+    with pytest.warns(UserWarning, match="Skipping variable loading for optimizer"):
+        copy = keras.saving.load_model(tmp_path / "task.keras")
+    np.testing.assert_allclose(copy(boards), task(boards), atol=1e-4)

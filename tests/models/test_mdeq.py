@@ -151,3 +151,12 @@ def test_other_images_raise(classifier, images):
     for model in (classifier, classifier.backbone):
         with pytest.raises(ValueError):
             model(images)
+
+
+@pytest.mark.parametrize("make", [_segmenter, slow(_classifier)])
+@pytest.mark.parametrize("activation", [None, "softmax"])
+def test_default_loss_knows_the_activation(make, activation):
+    model = make(activation=activation)
+    by_default = model.loss.from_logits
+    model.compile()
+    assert by_default == model.loss.from_logits == (activation is None)

@@ -94,3 +94,13 @@ def test_separate_texts_warn(kind):
         fit(data) if kind == "dataset" else fit(texts, batch_size=2)
     # A single batch continues nothing. Warnings are errors here.
     fit(data.take(1)) if kind == "dataset" else fit(texts, batch_size=4)
+
+
+def test_positional_arguments_are_those_of_keras():
+    model, (x, y) = _model(memory_length=0), _examples(4)
+    assert len(model.fit(x, y, 4, 2, 0).epoch) == 2
+    none = np.zeros((4, 1))  # Of each row, for each token.
+    nothing = model.evaluate(x, y, 4, 0, none, return_dict=True)["loss"]
+    assert nothing == 0.0
+    with pytest.raises(ValueError, match="batch_size=2"):
+        _model().fit(*_examples(4), 2, 1, 0, None, 0.0, _examples(5), False)

@@ -223,7 +223,13 @@ class RestorableTask(ArraySpecs):
 
     def get_compile_config(self) -> Any:
         config = super().get_compile_config()
-        return config and {**config, "has_trained": self.optimizer.built}
+        if not config:
+            return config
+        # A file has the kernels of LoRA merged, and so no optimizer state that fits.
+        has_lora = any(
+            getattr(layer, "lora_enabled", False) for layer in self._flatten_layers()
+        )
+        return {**config, "has_trained": self.optimizer.built and not has_lora}
 
     def compile_from_config(self, config: Config) -> None:
         # Keras skips models that override `compile`.

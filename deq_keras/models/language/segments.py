@@ -1,6 +1,7 @@
 """Models that read texts segment by segment, in consecutive batches."""
 
 import contextlib
+import inspect
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -50,19 +51,23 @@ class SegmentReading(_Model):
         **kwargs: Any,
     ) -> Any:
         """See `keras.Model.fit`, and `SegmentReading` for the batches."""
+        fit = super().fit
         if self.segment_layer.length:
+            # KerasHub's models have another order of arguments than Keras'.
+            given = inspect.signature(fit).bind(x, y, batch_size, *args, **kwargs)
+            named = {**given.arguments.get("kwargs", {}), **given.arguments}
             # KerasHub's models make a dataset of arrays, and never shuffle it.
-            shuffles = not hasattr(self, "preprocess_samples") and kwargs.get(
+            shuffles = not hasattr(self, "preprocess_samples") and named.get(
                 "shuffle", True
             )
-            split = kwargs.get("validation_split") or 0.0
+            split = named.get("validation_split") or 0.0
             _check_segments(x, batch_size, split, shuffles)
-            given = kwargs.get("validation_data")
-            if isinstance(given, (tuple, list)):
-                size = kwargs.get("validation_batch_size") or batch_size
-                _check_segments(given[0], size)
+            held_out = named.get("validation_data")
+            if isinstance(held_out, (tuple, list)):
+                size = named.get("validation_batch_size") or batch_size
+                _check_segments(held_out[0], size)
         with _short_errors():
-            return super().fit(x, y, batch_size, **kwargs)
+            return fit(x, y, batch_size, *args, **kwargs)
 
     def evaluate(
         self,
@@ -76,7 +81,7 @@ class SegmentReading(_Model):
         if self.segment_layer.length and not kwargs.get("_use_cached_eval_dataset"):
             _check_segments(x, batch_size)
         with _short_errors():
-            return super().evaluate(x, y, batch_size, **kwargs)
+            return super().evaluate(x, y, batch_size, *args, **kwargs)
 
     def test_step(self, data: Any) -> Any:
         with self.segment_layer.reading_segments():

@@ -81,6 +81,7 @@ class MDEQImageClassifier(RestorableTask, ImageClassifier):
         )
 
         # === Functional Model ===
+        self.activation = head.activation  # For `compile`.
         super().__init__(backbone, head, preprocessor, **kwargs)
 
         # === Config ===
@@ -88,7 +89,6 @@ class MDEQImageClassifier(RestorableTask, ImageClassifier):
         self.num_classes = head.num_classes
         self.head_filters = head.filters
         self.final_filters = head.final_filters
-        self.activation = head.activation
         self.head_dtype = head_dtype and head.dtype_policy
 
     def get_config(self) -> Config:

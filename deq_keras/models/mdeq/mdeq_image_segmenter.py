@@ -80,13 +80,13 @@ class MDEQImageSegmenter(RestorableTask, ImageSegmenter):
         )
 
         # === Functional Model ===
+        self.activation = head.activation  # For `compile`.
         super().__init__(backbone, head, preprocessor, **kwargs)
 
         # === Config ===
         self.head = head
         self.num_classes = head.num_classes
         self.kernel_size = head.kernel_size
-        self.activation = head.activation
         self.head_dtype = head_dtype and head.dtype_policy
 
     def compile(
@@ -102,10 +102,8 @@ class MDEQImageSegmenter(RestorableTask, ImageSegmenter):
         The loss ignores pixels with the label 255, as in common data sets.
         """
         if loss == "auto":
-            # Keras compiles before the attributes of this class are set.
-            activation = getattr(self, "activation", None)
             loss = keras.losses.SparseCategoricalCrossentropy(
-                from_logits=activation != keras.activations.softmax,
+                from_logits=self.activation != keras.activations.softmax,
                 ignore_class=255,
             )
         if metrics == "auto":

@@ -10,6 +10,7 @@ from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, did_you_mean
 from deq_keras.core.predictions import check_predict, read_predictions
 from deq_keras.core.random import as_seed, fold_in
+from deq_keras.core.request import check_request
 from deq_keras.core.structure import Nest, StateStructure, zero_padding
 from deq_keras.initial_states import Normal
 from deq_keras.solvers import MAX_ITER, Solution, SolveRequest
@@ -249,7 +250,9 @@ def solve(
     restarts = check_count("restarts", restarts)
     selection = Selection(select, predict)
     problem = layer.problem(inputs, mask)
-    seed = None if request is None else request.seed
+    request = SolveRequest() if request is None else request
+    request = check_request(request, needs_state=False)
+    seed = request.seed
     request = layer.request(problem, request)
     state = repeat_rows(request.initial_state, restarts)
     batch_size = tf.shape(tree.flatten(request.initial_state)[0])[0]

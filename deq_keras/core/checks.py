@@ -67,9 +67,9 @@ def check_integer(
 
 
 def check_seed(name: str, value: Any) -> int | None:
-    """Returns an integer, or `None` for a random seed."""
-    if value is not None and not _is_integer(value):
-        raise ValueError(_message(name, value, "an integer or None"))
+    """Returns an integer of 64 bits, or `None` for a random seed."""
+    if value is not None and not (_is_integer(value) and -(2**63) <= value < 2**63):
+        raise ValueError(_message(name, value, "an integer of 64 bits or None"))
     return None if value is None else int(value)
 
 
@@ -103,14 +103,14 @@ def check_fraction(name: str, value: Any) -> float:
 
 def check_non_negative(name: str, value: Any) -> float:
     """Returns a finite float >= 0."""
-    if not _is_finite(value) or value < 0:
+    if not is_finite_number(value) or value < 0:
         raise ValueError(_message(name, value, "a finite number >= 0"))
     return float(value)
 
 
 def check_positive(name: str, value: Any) -> float:
     """Returns a finite float > 0."""
-    if not _is_finite(value) or value <= 0:
+    if not is_finite_number(value) or value <= 0:
         raise ValueError(_message(name, value, "a finite number > 0"))
     return float(value)
 
@@ -157,7 +157,8 @@ def _is_real(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def _is_finite(value: Any) -> bool:
+def is_finite_number(value: Any) -> bool:
+    """Returns whether a value is a real number, of Python or NumPy, and finite."""
     try:
         return _is_real(value) and math.isfinite(value)
     except OverflowError:  # An int beyond all floats.

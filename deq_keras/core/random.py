@@ -28,7 +28,14 @@ def as_seed(seed: int | tf.Tensor | None) -> tf.Tensor | None:
     Args:
         seed: Integer, int32 tensor of shape `(2,)`, or `None`.
     """
-    if seed is None or tf.is_tensor(seed):
+    if seed is None:
+        return None
+    if tf.is_tensor(seed):
+        if not (seed.dtype.is_integer and seed.shape.is_compatible_with((2,))):
+            raise ValueError(
+                "`seed` must be an integer, or an int32 tensor of shape (2,). "
+                f"Received: a tensor of shape {seed.shape} and dtype {seed.dtype.name}."
+            )
         return seed
     return tf.constant([check_seed("seed", seed), 0])
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from deq_keras.core.checks import check_integer
+from deq_keras.core.checks import check_integer, is_finite_number
 from deq_keras.core.random import integer, uniform
 
 # A number, the name of a distribution, or its weights.
@@ -33,6 +33,12 @@ class StepCounts(NamedTuple):
     @property
     def is_random(self) -> bool:
         return isinstance(self.distribution, str) or len(self.distribution) > 1
+
+    @property
+    def may_exceed_zero(self) -> bool:
+        if isinstance(self.distribution, str) or self.smallest > 0:
+            return True
+        return any(weight > 0 for weight in self.distribution[1:])
 
     @property
     def fewest(self) -> int:
@@ -104,12 +110,9 @@ def parse(name: str, steps: Any, smallest: int) -> StepCounts:
 
 
 def _check_weights(name: str, weights: Sequence[Any]) -> tuple[float, ...]:
-    is_number = [
-        isinstance(w, int | float) and not isinstance(w, bool) for w in weights
-    ]
     if (
-        not all(is_number)
-        or not all(0 <= weight < math.inf for weight in weights)
+        not all(map(is_finite_number, weights))
+        or not all(weight >= 0 for weight in weights)
         or not math.fsum(weights) > 0
     ):
         raise ValueError(

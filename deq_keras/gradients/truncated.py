@@ -153,7 +153,7 @@ class TruncatedGradient(EquilibriumGradient):
         self.tol = None if tol is None else check_non_negative("tol", tol)
         self.stops_early = num_steps is None if tol is None else tol > 0
         self.checkpoints = check_optional_count("checkpoints", checkpoints)
-        if num_free_steps != 0 and free_fraction != 0.0:
+        if self._free_counts.may_exceed_zero and free_fraction != 0.0:
             reason = "its free steps are constants"
             self.second_order_limit = SecondOrderLimit(reason, is_refused=False)
         self._counts(self.max_steps)
@@ -284,9 +284,8 @@ class TruncatedGradient(EquilibriumGradient):
                 "TruncatedGradient draws random numbers, and needs a `seed`."
             )
         room = plan.max_steps
-        if budget is not None:
-            if self.max_steps is None:
-                budget *= _NUM_BUDGETS
+        if budget is not None and self.max_steps is None:
+            budget = _NUM_BUDGETS * budget
             room = tf.maximum(budget, free_steps.needed + steps.needed)
         num_free_steps = free_steps.draw(room - steps.needed, free_seed)
         return num_free_steps, steps.draw(room - num_free_steps, seed)

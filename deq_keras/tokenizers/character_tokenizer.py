@@ -42,6 +42,11 @@ class CharacterTokenizer(VocabularyTokenizer):
     """
 
     unknown_token = "\ufffd"
+    token_kind = "strings of one character"
+
+    @staticmethod
+    def is_token(token: Any) -> bool:
+        return isinstance(token, str) and len(token) == 1
 
     @staticmethod
     def count(text: str) -> str:

@@ -6,10 +6,11 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras_hub.tokenizers import Tokenizer
 
-from deq_keras.core.checks import check_count
+from deq_keras.core.checks import check_boolean, check_count
 
 VOCABULARY_FILE = "vocabulary.json"
 
@@ -29,6 +30,7 @@ class VocabularyTokenizer(Tokenizer):
     """
 
     unknown_token: str | None = None
+    token_kind = "strings"
 
     def __init__(
         self,
@@ -38,7 +40,11 @@ class VocabularyTokenizer(Tokenizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(dtype=dtype, **kwargs)
-        self.lowercase = lowercase
+        if not keras.backend.is_int_dtype(self.compute_dtype):
+            raise ValueError(
+                f"`dtype` must be an integer dtype. Received: dtype={dtype!r}."
+            )
+        self.lowercase = check_boolean("lowercase", lowercase)
         self.file_assets = [VOCABULARY_FILE]
         self.set_vocabulary(vocabulary)
 
@@ -64,6 +70,11 @@ class VocabularyTokenizer(Tokenizer):
             rare = [token for token in counts if counts[token] < minimum_count]
             counts[cls.unknown_token] += sum(counts.pop(token) for token in rare)
         return cls(cls.order(counts), lowercase=lowercase)
+
+    @staticmethod
+    def is_token(token: Any) -> bool:
+        """Returns whether a value may be in the vocabulary."""
+        return isinstance(token, str)
 
     @staticmethod
     def count(text: str) -> Iterable[str]:
@@ -105,6 +116,12 @@ class VocabularyTokenizer(Tokenizer):
         if vocabulary is None:
             return
         self.vocabulary = list(vocabulary)
+        for token in self.vocabulary:
+            if isinstance(vocabulary, str | Mapping) or not self.is_token(token):
+                raise ValueError(
+                    f"`vocabulary` must be a list of {self.token_kind}. Received: "
+                    f"{token!r} in a vocabulary of type {type(vocabulary).__name__}."
+                )
         self._ids: dict[str | None, int] = {
             token: index for index, token in enumerate(self.vocabulary)
         }
@@ -186,7 +203,10 @@ def python_strings(texts: tf.Tensor) -> Any:
     """
     if not tf.executing_eagerly():
         return texts
-    values = texts.numpy()
+    return _decode(texts.numpy())
+
+
+def _decode(values: Any) -> Any:
     if isinstance(values, bytes):
         return values.decode("utf-8")
-    return [value.decode("utf-8") for value in values]
+    return [*map(_decode, values)]

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from deq_keras import gradients, layers, models, solvers
 from deq_keras.converters import locuslab
+from deq_keras.converters.locuslab import mdeq
 from deq_keras.core.linearization import linearize
 from tests.golden import arrays
 from tests.regimes import slow
@@ -337,3 +338,9 @@ def test_missing_and_double_arguments_raise():
         ValueError, match="`dropout`.*Received: dropout=0.2, DROPOUT=0.1"
     ):
         _load_small(_small_state_dict(), dropout=0.2, DROPOUT=0.1)
+
+
+def test_expansions_give_the_number_of_channels():
+    for filters in range(1, 200):
+        for hidden in range(filters, 8 * filters, 7):
+            assert int(mdeq._expansion(hidden, filters) * filters) == hidden

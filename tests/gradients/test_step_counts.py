@@ -1,9 +1,13 @@
 """Random numbers of steps have the probabilities of their distribution."""
 
+import json
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from deq_keras import gradients
 from deq_keras.gradients import step_counts
 
 DRAWS = 4000
@@ -32,3 +36,18 @@ def test_frequencies_of_numbers_up_to_five(steps, smallest, expected):
     found = draw(tf.stack([tf.range(DRAWS), tf.zeros(DRAWS, "int32")], axis=1))
     frequencies = np.bincount(found - smallest, minlength=len(expected)) / DRAWS
     np.testing.assert_allclose(frequencies, expected, atol=4 * 0.5 / DRAWS**0.5)
+
+
+@pytest.mark.parametrize("weights", [[0.5, np.float32(0.5)], (1, np.int64(1)), [2, 2]])
+def test_weights_may_be_numbers_of_numpy(weights):
+    assert len(set(step_counts.parse("steps", weights, 1).distribution)) == 1
+    gradient = gradients.TruncatedGradient(weights)
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(gradient)))
+    copy = keras.saving.deserialize_keras_object(config)
+    assert [*copy.num_steps] == [*weights]
+
+
+@pytest.mark.parametrize("weights", [[], [0], [-1, 2], [True], [np.nan], [None]])
+def test_other_weights_raise(weights):
+    with pytest.raises(ValueError, match="numbers >= 0.*Received"):
+        step_counts.parse("steps", weights, 1)

@@ -413,3 +413,29 @@ def test_sample_that_overflows_within_its_free_steps():
     has_failed = found.solution.status.numpy() == solvers.DIVERGED
     np.testing.assert_array_equal(has_failed, [True, False])
     np.testing.assert_allclose(found.value, [[0.0], [5 / 3]], rtol=1e-6)
+
+
+@XLA_IS_SLOW
+def test_a_given_room_is_independent_of_the_budget(regime):
+    """The state of z = z + 1 counts the steps."""
+    problem = solvers.FixedPointProblem(lambda z, u: z + u, tf.ones((2, 1)))
+    gradient = _truncated(3, "uniform", max_steps=10, free_fraction=1.0)
+
+    def compute(seed, max_iter):
+        request = SolveRequest(tf.zeros((2, 1)), seed=seed, max_iter=max_iter)
+        found = gradient.solve(problem, request, ITERATION)
+        return found.value[:, 0], found.solution.num_evaluations
+
+    compute = regime(compute)
+    for max_iter in (2, 30):
+        totals = []
+        for seed in range(8):
+            pair = compute(tf.constant([seed, 0]), tf.constant(max_iter))
+            np.testing.assert_array_equal(*pair)
+            totals.append(int(pair[1][0]))
+        assert min(totals) < max(totals) <= 10
+
+
+def test_free_steps_without_probability_do_not_limit_second_derivatives():
+    assert gradients.TruncatedGradient(3, [1.0, 0.0]).second_order_limit is None
+    assert gradients.TruncatedGradient(3, [1.0, 0.1]).second_order_limit is not None

@@ -268,6 +268,11 @@ CALLS = [
     (lambda: _scope(_deq(), tol="small"), "tol"),
     (lambda: _scope(_deq(), initial_states={"dqe": INPUTS}), "dqe"),
     (lambda: multistart.solve(_deq(), INPUTS, 2.0), "restarts"),
+    (lambda: multistart.solve(_deq(), INPUTS, 2, request=INPUTS), "request"),
+    (lambda: _deq().solve(INPUTS, INPUTS, max_iter=3), "request"),
+    (lambda: _solve(seed=tf.constant(3)), "seed"),
+    (lambda: _solve(seed=2**63), "seed"),
+    (lambda: _deq(seed=2**63), "seed"),
     (lambda: multistart.solve(_deq(), INPUTS, 2, select="residuals"), "residual"),
     (
         lambda: _call_traced(lambda x: multistart.solve(_deq(HidingCell(4)), x, 2)),
@@ -368,6 +373,8 @@ CALLS = [
         "noise_shape",
     ),
     (lambda: layers.MultiscaleClassificationHead(5, (2, 3), 4)([IMAGES]), "filters"),
+    (lambda: layers.MultiscaleFusion((4, 4))([IMAGES] * 3), "filters"),
+    (lambda: layers.MultiscaleFusion((4, 4, 4))([IMAGES] * 2), "filters"),
     (lambda: layers.MonotoneDenseCell(4, activation="rellu"), "proximal map"),
     # Embeddings, softmaxes and layers of other layers.
     (lambda: _embedding()(INPUTS), "ids"),

@@ -201,6 +201,7 @@ REFUSALS = {
     "size": (lambda: _preprocessor()(IMAGES), "measurements"),
     "targets": (lambda: _preprocessor()(PIXELS, PIXELS), "images"),
     "range": (lambda: _preprocessor(measurement_range=(1, 0)), "measurement_range"),
+    "keys": (lambda: _preprocessor()({"measurements": PIXELS}), "noise_level"),
     "cell": (lambda: models.ImageRestorerBackbone(layers.DenseCell(4)), "cell"),
 }
 

@@ -94,3 +94,25 @@ def test_rare_characters_become_the_unknown_one():
     tokenizer = CharacterTokenizer.learn(["a a b c", " d d d"], minimum_count=2)
     assert tokenizer.get_vocabulary() == [" ", "a", "d", "\ufffd"]
     assert tokenizer("b") == [3]
+
+
+def test_nested_lists(tokenizer):
+    texts = [["na", "n"], ["a", "é"]]
+    assert tokenizer.detokenize(tokenizer(texts)) == texts
+
+
+@pytest.mark.parametrize(
+    "arguments, match",
+    [
+        ({"vocabulary": ["ab", "c"]}, "one character.*Received: 'ab'"),
+        ({"vocabulary": [1, 2]}, "one character.*Received: 1"),
+        ({"vocabulary": {"a": 1}}, "list.*Received.*dict"),
+        ({"vocabulary": "ab"}, "list.*Received.*str"),
+        ({"vocabulary": ["a", "a"]}, "different.*Received"),
+        ({"lowercase": "no"}, "lowercase.*Received"),
+        ({"dtype": "float32"}, "dtype.*Received"),
+    ],
+)
+def test_bad_arguments_raise(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        CharacterTokenizer(**arguments)

@@ -271,6 +271,14 @@ def _as_keras(name: str, array: np.ndarray) -> np.ndarray:
     return array.T
 
 
+def _expansion(hidden: int, filters: int) -> float:
+    """Returns the ratio from which `int(ratio * filters)` makes `hidden` again."""
+    ratio = hidden / filters
+    if int(ratio * filters) < hidden:
+        ratio = float(np.nextafter(ratio, np.inf))
+    return ratio
+
+
 def _read(state_dict: StateDict, architecture: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the complete architecture by the reference's lower-case names."""
     is_normalized = _BLOCK.format(0, 0, "conv1.weight_v") in state_dict
@@ -305,7 +313,7 @@ def _read(state_dict: StateDict, architecture: Mapping[str, Any]) -> dict[str, A
     found = {
         "num_branches": num_branches,
         "num_channels": [one[1] for one in first],
-        "expansion_factor": first[0][0] / first[0][1],
+        "expansion_factor": _expansion(*first[0][:2]),
         "num_blocks": [
             count(state_dict, f"fullstage.branches.{branch}.blocks.{{}}.")
             for branch in range(num_branches)

@@ -604,6 +604,7 @@ class DEQ(keras.layers.Layer):
             A `deq_keras.solvers.Solution`.
         """
         request = SolveRequest() if request is None else request
+        request = check_request(request, needs_state=False)
         if max_iter is not None:
             request = request._replace(max_iter=max_iter)
         if tol is not None:

@@ -155,6 +155,11 @@ class MultiscaleFusion(keras.layers.Layer):
         )
 
     def build(self, maps_shape: Any) -> None:
+        if len(maps_shape) != len(self.filters):
+            raise ValueError(
+                f"Layer '{self.name}' has `filters` for {len(self.filters)} scales. "
+                f"Received: {len(maps_shape)} maps."
+            )
         for target, shape in enumerate(maps_shape):
             for source, source_shape in enumerate(maps_shape):
                 if source == target:

@@ -85,6 +85,12 @@ class ImageRestorerPreprocessor(PackagedPreprocessor, Preprocessor):
         return cls(operator.measurement_shape, operator.image_shape, **kwargs)
 
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        if isinstance(x, dict) and set(x) != {"measurements", "noise_level"}:
+            raise ValueError(
+                f"'{self.name}' expects a tensor of measurements, or a dict of "
+                "`measurements` and `noise_level`. Received: a dict with the keys "
+                f"{sorted(x)}."
+            )
         measured = x["measurements"] if isinstance(x, dict) else x
         measured = _to_float32(
             "measurements", measured, self.measurement_shape, self.measurement_range

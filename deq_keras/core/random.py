@@ -22,7 +22,7 @@ _SCRAMBLING_KEY = 0x02461E293EC8F720
 _PHILOX = 1  # TensorFlow's number of the algorithm.
 
 
-def as_seed(seed: int | tf.Tensor | None) -> tf.Tensor | None:
+def as_seed(seed: Any) -> tf.Tensor | None:
     """Returns a seed as an int32 tensor of shape `(2,)`, or `None`.
 
     Args:

@@ -18,6 +18,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+_LAST = {"data_format": "channels_last"}
+
 
 def convolve(maps: Any, kernel: Any, strides: int = 1) -> Any:
     """Convolves maps `(batch, height, width, channels)` with a 3 x 3 kernel.
@@ -31,13 +33,13 @@ def convolve(maps: Any, kernel: Any, strides: int = 1) -> Any:
         # The gradient of a split is a concatenation, which is cheaper than of slices.
         first, inner, last = tf.split(maps, [1, maps.shape[axis] - 2, 1], axis)
         maps = tf.concat([last, first, inner, last, first], axis)
-    return ops.conv(maps, kernel, strides=strides, padding="valid")
+    return ops.conv(maps, kernel, strides=strides, padding="valid", **_LAST)
 
 
 def convolve_transpose(maps: Any, kernel: Any, strides: int = 1) -> Any:
     """Applies the transpose of `convolve`: maps `(batch, height / strides,
     width / strides, filters)` become `(batch, height, width, channels)`."""
-    maps = ops.conv_transpose(maps, kernel, strides=strides, padding="valid")
+    maps = ops.conv_transpose(maps, kernel, strides=strides, padding="valid", **_LAST)
     for axis in (1, 2):
         # Add the margin beyond each end to the other end.
         size = maps.shape[axis]
@@ -62,7 +64,7 @@ def gram(kernel: Any) -> Any:
     images = ops.pad(
         ops.transpose(kernel, (2, 0, 1, 3)), ((0, 0), (2, 2), (2, 2), (0, 0))
     )
-    taps = ops.conv(images, ops.swapaxes(kernel, 2, 3), padding="valid")
+    taps = ops.conv(images, ops.swapaxes(kernel, 2, 3), padding="valid", **_LAST)
     return ops.transpose(taps, (1, 2, 0, 3))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from deq_keras.core.checks import check_boolean, check_count
+from deq_keras.core.internals import compute_spec
 from deq_keras.core.serialization import Config
 from deq_keras.layers import DEQ
 from deq_keras.layers.equilibrium.cell_problem import equilibrium_layers
@@ -20,11 +21,12 @@ def explicit_twin(
     """Returns the same model with a fixed number of layers in place of each `DEQ`.
 
     A tied twin applies the cell `depth` times and differentiates all of them: a
-    recurrent network with a constant input, and with as many weights as `model`. An
-    untied twin has `depth` different cells, each with its own injection. (The weights
-    that the first cell applies to a state of zeros have no effect.) Neither has a
-    penalty or reads the `max_iter` and `tol` of a call. Both start from new weights and
-    are not compiled. The metrics of a tied twin have the names of the original's.
+    recurrent network with a constant input, and with as many weights as `model`, if no
+    two `DEQ` layers share a cell. An untied twin has `depth` different cells, each with
+    its own injection. (The weights that the first cell applies to a state of zeros have
+    no effect.) Neither has a penalty or reads the `max_iter` and `tol` of a call. Both
+    start from new weights and are not compiled. The metrics of a tied twin have the
+    names of the original's.
 
     Args:
         model: A functional or sequential model with at least one `DEQ` layer.
@@ -75,7 +77,8 @@ def explicit_twin(
             return TiedLayers.from_config(config)
         names = (f"{config['name']}_{i + 1}" for i in range(depth))
         layers = [DEQ.from_config({**config, "name": name}) for name in names]
-        return UntiedLayers(layers, name=config["name"])
+        options = {key: config[key] for key in ("name", "dtype", "trainable")}
+        return UntiedLayers(layers, **options)
 
     def replace(config: Any) -> Any:
         """Returns a config with twins of the `DEQ` layers in it, as in a wrapper's."""
@@ -158,6 +161,16 @@ class UntiedLayers(keras.layers.Layer):
 
     def build(self, inputs_shape: Any, initial_state_shape: Any = None) -> None:
         del inputs_shape, initial_state_shape  # Calls build the layers.
+
+    def compute_output_shape(
+        self, inputs_shape: Any, initial_state_shape: Any = None
+    ) -> Any:
+        del initial_state_shape
+        return [layer.compute_output_shape(inputs_shape) for layer in self.layers][-1]
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # Keras would take the dtype of the layer, and build the layers by shapes alone.
+        return compute_spec(self.call, *args, **kwargs)
 
     def call(
         self,

@@ -143,3 +143,24 @@ def test_other_models_raise():
             models.explicit_twin(model, 2)
     with pytest.raises(ValueError, match="depth"):
         models.explicit_twin(equilibrium_model(), 0)
+
+
+def test_untied_layers_have_the_precision_and_the_state_of_training():
+    inputs = keras.Input((1,), dtype="float64")
+    deq = layers.DEQ(layers.DenseCell(2, dtype="float64"), dtype="float64")
+    model = keras.Model(inputs, deq(inputs))
+    deq.trainable = False
+    twin = models.explicit_twin(model, 2, tied=False)
+    assert not twin.trainable_variables
+    value = 2.0**24 + 1  # Float32 has no such number.
+    state = np.zeros((1, 2))
+    for layer in twin.layers[-1].layers:
+        state = np.asarray(layer(np.array([[value]]), initial_state=state))
+    np.testing.assert_allclose(twin(np.array([[value]])), state, rtol=1e-14)
+
+
+def test_untied_twin_of_a_wrapper_in_a_functional_model():
+    inputs = keras.Input((5, 3))
+    wrapped = keras.layers.TimeDistributed(layers.DEQ(layers.DenseCell(4)))
+    twin = models.explicit_twin(keras.Model(inputs, wrapped(inputs)), 2, tied=False)
+    assert twin(np.ones((2, 5, 3), "float32")).shape == (2, 5, 4)

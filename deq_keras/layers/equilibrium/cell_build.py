@@ -132,3 +132,12 @@ def _check_assignments(graph: Any, variables: list[keras.Variable]) -> None:
                 "and assign its value in the `build` of the cell. Received: "
                 f"weight={path}."
             )
+
+
+def freeze(layer: keras.layers.Layer) -> None:
+    """Freezes what layers that are not trainable created when they were built."""
+    for one in flatten_layers(layer):
+        if not one.trainable:
+            # TensorFlow 2.21 ignores an attribute's assignment of its present value.
+            one.trainable = True
+            one.trainable = False

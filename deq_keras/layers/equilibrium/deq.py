@@ -27,7 +27,7 @@ from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest, StateStructure, zero_padding
 from deq_keras.layers.equilibrium import cell_contract, cell_problem
 from deq_keras.layers.equilibrium.budget import Budget, as_numbers
-from deq_keras.layers.equilibrium.cell_build import stateful_scope
+from deq_keras.layers.equilibrium.cell_build import freeze, stateful_scope
 from deq_keras.layers.equilibrium.controls import (
     Controls,
     PenaltyControls,
@@ -283,6 +283,7 @@ class DEQ(keras.layers.Layer):
             specs = self._input_dtypes.specs(inputs_shape, self.compute_dtype)
             state = self._contract.build(specs)
             self._ranks = tuple(leaf.shape.rank for leaf in tree.flatten(state))
+        freeze(self)
 
     def get_build_config(self) -> Config | None:
         config = super().get_build_config()
@@ -603,8 +604,7 @@ class DEQ(keras.layers.Layer):
         Returns:
             A `deq_keras.solvers.Solution`.
         """
-        request = SolveRequest() if request is None else request
-        request = check_request(request, needs_state=False)
+        request = check_request(SolveRequest() if request is None else request, False)
         if max_iter is not None:
             request = request._replace(max_iter=max_iter)
         if tol is not None:

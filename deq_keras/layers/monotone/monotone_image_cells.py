@@ -42,6 +42,7 @@ class MonotoneImageCell(MonotoneCell):
             filters,
             3,
             padding="same",
+            data_format="channels_last",
             kernel_initializer=FAN_IN_UNIFORM,
             name="projection",
             dtype=self.solver_dtype,
@@ -69,6 +70,7 @@ class MonotoneImageCell(MonotoneCell):
         """Returns U x + b on the grid of the state."""
         if not self.built:
             self.build(tuple(inputs.shape))
+        inputs = ops.cast(inputs, self.solver_dtype)
         bordered = ops.pad(inputs, ((0, 0), (1, 1), (1, 1), (0, 0)))
         return self.projection(bordered)
 

@@ -65,6 +65,7 @@ class ConvolutionalCell(EquilibriumCell):
             self.filters,
             size,
             padding="same",
+            data_format="channels_last",
             use_bias=False,
             kernel_initializer=initializer,
             name=name,
@@ -284,7 +285,7 @@ class AutomatonCell(ConvolutionalCell):
 
 
 def _convolve(tensor: Any, kernel: Any) -> Any:
-    return ops.conv(tensor, kernel, padding="same")
+    return ops.conv(tensor, kernel, padding="same", data_format="channels_last")
 
 
 def _zero_padding(hidden: Any, mask: Any) -> Any:

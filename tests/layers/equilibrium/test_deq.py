@@ -225,3 +225,18 @@ class TestCompact:
         deq.solver = solvers.Anderson()
         model.compile("sgd", "mse", jit_compile=True)
         assert model.jit_compile
+
+
+@pytest.mark.parametrize("frozen", ["layer", "cell"])
+def test_frozen_layers_stay_frozen_in_files_and_copies(frozen, tmp_path):
+    deq = layers.DEQ(layers.DenseCell(4))
+    model = keras.Sequential([keras.Input((3,)), deq])
+    (deq if frozen == "layer" else deq.cell).trainable = False
+    assert not model.trainable_variables
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for copy in (loaded, keras.models.clone_model(model)):
+        assert not copy.trainable_variables
+    thawed = loaded.layers[0]
+    (thawed if frozen == "layer" else thawed.cell).trainable = True
+    assert len(loaded.trainable_variables) == 3

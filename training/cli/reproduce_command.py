@@ -213,7 +213,8 @@ def resolve(name, is_quick, overrides=()):
         return configs.load(shipped.find(one.config), [*one.overrides, *overrides])
     path = shipped.find(one.quick_config or one.config)
     config = configs.load(path, [*one.quick_overrides, *overrides])
-    if not set(one.quick_variants) <= set(config.variants):
+    added = set(config.variants) - set(configs.load(path).variants)
+    if added or not set(one.quick_variants) <= set(config.variants):
         raise InputError(
             f"--quick compares the variants {', '.join(one.quick_variants)}. Change "
             "their values, such as --set variants.NAME=VALUES, and keep their names. "

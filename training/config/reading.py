@@ -247,7 +247,15 @@ def _set(node, keys, value, parent=""):
             )
         key = int(key)
     old = node[key] if isinstance(node, list) else node.get(key)
-    if others:
+    if parent in ("variants", "tasks") and isinstance(old, dict):
+        # What a variant or a task replaces is named by paths.
+        if others:
+            old[".".join(others)] = value
+        elif isinstance(value, dict):
+            old.update(value)
+        else:
+            node[key] = value
+    elif others:
         if old is None or isinstance(old, str):
             old = node[key] = {} if old is None else {"class_name": old}
         if not isinstance(old, dict | list):

@@ -81,15 +81,12 @@ class WorkDirectory:
         """
         directory = cls.open(path)
         old, new = map(configs.to_mapping, (directory.config, config))
-        if set(old["seeds"] or ()) < set(new["seeds"] or ()) and old["seeds"]:
+        has_more_seeds = old["seeds"] and set(old["seeds"]) < set(new["seeds"] or ())
+        if has_more_seeds:
             old["seeds"] = new["seeds"]
-            directory.config, directory._writes_config = config, True
         changes = _differences(old, new)
-        if not _differences({**old, "phases": None}, {**new, "phases": None}):
-            if changes and directory._keeps_trained_epochs(config):
-                directory.config, directory._writes_config = config, True
-                return directory
-        if changes:
+        has_others = _differences({**old, "phases": None}, {**new, "phases": None})
+        if changes and (has_others or not directory._keeps_trained_epochs(config)):
             lines = "\n".join(f"  {change}" for change in changes)
             raise InputError(
                 f"The run in {path} was started with another config. A resumed run may "
@@ -97,6 +94,8 @@ class WorkDirectory:
                 f"trained:\n{lines}\n"
                 "Choose another --work-dir for the changed config."
             )
+        if changes or has_more_seeds:
+            directory.config, directory._writes_config = config, True
         return directory
 
     def _keeps_trained_epochs(self, config):

@@ -1,6 +1,7 @@
 """Configs merge variants, overrides and components as documented."""
 
 import pytest
+import yaml
 
 from training.config import reading as configs
 from training.errors import InputError
@@ -27,6 +28,25 @@ def test_components_are_names_or_mappings(small):
     config = configs.resolve(small)
     assert config.model.solver == "FixedPointIteration"
     assert config.model.initial_state == mixed
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "variants={one: {model.solver.max_iter: 5}}",
+        "variants.one={model.solver.max_iter: 5}",
+        "variants.one.model.solver.max_iter=5",
+        "variants.two={model.solver.max_iter: 5}",
+    ],
+)
+def test_overrides_of_variants_are_paths(tmp_path, small, override):
+    solver = {"class_name": "anderson", "max_iter": 3, "tol": 1e-2}
+    small["model"]["solver"] = solver
+    small["variants"] = {"one": {"model.solver.max_iter": 4}}
+    config = configs.load(write(tmp_path, yaml.safe_dump(small)), [override])
+    name = "two" if "two" in override else "one"
+    found = configs.run_config(config, name).model.solver
+    assert found == {**solver, "max_iter": 5}
 
 
 def test_overrides_change_lists_and_components(tmp_path):

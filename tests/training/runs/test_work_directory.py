@@ -84,6 +84,16 @@ def test_resume_accepts_more_seeds(tmp_path, small):
             WorkDirectory.resume(tmp_path, configs.resolve({**small, "seeds": seeds}))
 
 
+def test_resume_with_more_seeds_keeps_the_trained_epochs(tmp_path, small):
+    directory = begun(tmp_path, {**small, "seeds": [0]})
+    rows = [{"epoch": 1, "loss": 1.0}]
+    records.write_csv(directory.run("model/seed_0") / records.HISTORY, rows)
+    changed = {**small, "seeds": [0, 1], "phases": [{"epochs": 1, "solver": "aitken"}]}
+    with pytest.raises(InputError, match="phases.0.solver.*: was"):
+        WorkDirectory.resume(tmp_path, configs.resolve(changed))
+    assert WorkDirectory.open(tmp_path).config.seeds == [0]
+
+
 def test_resume_accepts_phases_after_the_trained_epochs(tmp_path, small):
     small["phases"] = [{"name": "warm", "epochs": 1}, {"epochs": 2}]
     directory = begun(tmp_path, small)

@@ -112,11 +112,13 @@ def _in_memory(split):
     if split.transform.of_batches or math.prod(shape) > _MAX_BYTES:
         return split
     images, labels, stop = np.empty(shape, "uint8"), np.empty(len(split), "int32"), 0
-    for pixels, numbers in evaluation_batches(split, _BATCH_SIZE).as_numpy_iterator():
-        start, stop = stop, stop + len(pixels)
-        images[start:stop], labels[start:stop] = pixels, numbers
-        if not np.array_equal(images[start:stop], pixels):
-            return split
+    with corruption.locating():
+        batches = evaluation_batches(split, _BATCH_SIZE)
+        for pixels, numbers in batches.as_numpy_iterator():
+            start, stop = stop, stop + len(pixels)
+            images[start:stop], labels[start:stop] = pixels, numbers
+            if not np.array_equal(images[start:stop], pixels):
+                return split
     return in_memory(images, labels)
 
 

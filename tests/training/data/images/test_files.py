@@ -375,3 +375,14 @@ def test_images_of_the_right_size_are_decoded_once(tmp_path):
         np.testing.assert_array_equal(getattr(decoded, name).labels, labels)
     resized = load(tmp_path, image_size=8)
     assert datasets.decode_once(resized) == resized
+
+
+def test_corrupt_held_out_file_is_named(tmp_path):
+    for split in ("train", "validation"):
+        write_classes(tmp_path / split)
+        for path in (tmp_path / split).rglob("*.png"):
+            write(path, size=(10, 10))
+    path = tmp_path / "validation" / "bee" / "1.png"
+    path.write_text("no image")
+    with pytest.raises(InputError, match=str(path)):
+        datasets.decode_once(load(tmp_path))

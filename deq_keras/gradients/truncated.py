@@ -83,8 +83,9 @@ class TruncatedGradient(EquilibriumGradient):
             `"uniform"` or `"log_uniform"` (probability about 1 / (n + 1)), drawn from 0
             to `max_steps - k`; or a sequence of weights, the relative probabilities of
             0, 1, ... steps. Defaults to `"uniform"`.
-        max_steps: Positive integer, at least n + k. `None`: twice the `max_iter` of the
-            solver, so that results stay correct beyond its budget. Defaults to `None`.
+        max_steps: Positive integer, at least n + k, for any budget of a call. `None`:
+            twice the budget, so that results stay correct beyond it. Defaults to
+            `None`.
         free_fraction: Float in [0, 1]. Fraction of the samples, drawn in each training
             step, that take the free steps. `None`: 1 if the state has no positions,
             because then no information has to travel first, else 0.3. Defaults to

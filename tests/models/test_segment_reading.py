@@ -99,7 +99,7 @@ def test_separate_texts_warn(kind):
 def test_positional_arguments_are_those_of_keras():
     model, (x, y) = _model(memory_length=0), _examples(4)
     assert len(model.fit(x, y, 4, 2, 0).epoch) == 2
-    none = np.zeros((4, 1))  # Of each row, for each token.
+    none = np.zeros((4, 1))  # A weight for each row.
     nothing = model.evaluate(x, y, 4, 0, none, return_dict=True)["loss"]
     assert nothing == 0.0
     with pytest.raises(ValueError, match="batch_size=2"):

@@ -248,7 +248,7 @@ def _set(node, keys, value, parent=""):
         key = int(key)
     old = node[key] if isinstance(node, list) else node.get(key)
     if parent in ("variants", "tasks") and isinstance(old, dict):
-        # What a variant or a task replaces is named by paths.
+        # A variant or a task names by paths what it replaces.
         if others:
             old[".".join(others)] = value
         elif isinstance(value, dict):

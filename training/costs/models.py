@@ -178,7 +178,7 @@ RUNTIME = {
     "one layer as f, Anderson 30 + 35": (_SMALL_30, _LAYERS_18, None, None),
     "one layer as f, JR, Anderson 13 + 13": (_SMALL_JR, _LAYERS_18, None, None),
 }
-# What quick measurements have.
+# Networks and pairs of quick measurements.
 _SMALL = ("control, must grow", "Transformer, small (2019, table 3)")
 _SMALL_PAIRS = ("one layer as f, Anderson 30 + 35",)
 _LANGUAGE = {

@@ -116,8 +116,8 @@ def chains(length, seed):
     return features, edges, np.repeat(labels, length), *parts
 
 
-def pages(name, directory, split):
-    """Reads a graph of pages or papers; see `chains`. Edges have both directions."""
+def split_graph(name, directory, split):
+    """Reads a graph and one of its splits; see `chains`. Edges have both directions."""
     if directory is None:
         raise InputError(
             f"The graph {name} needs `data.directory`, a copy of the repository "
@@ -266,7 +266,7 @@ class GraphsJob(ArrayJob):
                 )
             graph = chains(config.chain_length, seed)
         else:
-            graph = pages(config.graph, config.directory, seed)
+            graph = split_graph(config.graph, config.directory, seed)
         features, edges, labels, *parts = graph
         inputs = {"features": features[None], "edges": edges[None].astype("int32")}
 
